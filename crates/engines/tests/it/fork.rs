@@ -3,6 +3,8 @@
 
 #![cfg(target_os = "linux")]
 
+use crate::common::alone;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -54,43 +56,48 @@ fn forked<T>(answer: Result<T, EngineError>) -> bool {
 
 #[test]
 fn a_child_is_told_and_leaves_the_snapshots_and_locks_of_its_parent_alone() {
-    let directory = shared_folder();
-    let engine = open(directory.path()).unwrap();
-    put(&engine, b"old").unwrap();
-    let snapshot = engine.snapshot().unwrap();
-    let mut transaction = engine.write().unwrap();
-    transaction.put(Table::Data, b"key", b"parent's").unwrap();
-    let place = directory.path().to_path_buf();
-    // The child drops all three: here a child once took its parent's snapshot along.
-    let child = {
-        let (engine, snapshot, transaction) = (&engine, &snapshot, &mut transaction);
-        move || {
-            let mut all = forked(engine.snapshot().map(drop)) && forked(engine.write().map(drop));
-            all &= forked(engine.sync()) && forked(snapshot.get(Table::Data, b"key"));
-            all &= forked(transaction.put(Table::Data, b"key", b"child's"));
-            all &= forked(transaction.delete(Table::Data, b"key"));
-            all &= forked(open(&place).map(drop));
-            // SAFETY: the child ends by _exit: what is read here is not dropped a second time in this process.
-            unsafe {
-                drop(std::ptr::read(transaction));
-                drop(std::ptr::read(snapshot));
-                drop(std::ptr::read(engine));
+    alone(
+        "fork::a_child_is_told_and_leaves_the_snapshots_and_locks_of_its_parent_alone",
+        || {
+            let directory = shared_folder();
+            let engine = open(directory.path()).unwrap();
+            put(&engine, b"old").unwrap();
+            let snapshot = engine.snapshot().unwrap();
+            let mut transaction = engine.write().unwrap();
+            transaction.put(Table::Data, b"key", b"parent's").unwrap();
+            let place = directory.path().to_path_buf();
+            // The child drops all three: here a child once took its parent's snapshot along.
+            let child = {
+                let (engine, snapshot, transaction) = (&engine, &snapshot, &mut transaction);
+                move || {
+                    let mut all = forked(engine.snapshot().map(drop)) && forked(engine.write().map(drop));
+                    all &= forked(engine.sync()) && forked(snapshot.get(Table::Data, b"key"));
+                    all &= forked(transaction.put(Table::Data, b"key", b"child's"));
+                    all &= forked(transaction.delete(Table::Data, b"key"));
+                    all &= forked(open(&place).map(drop));
+                    // SAFETY: the child ends by _exit: what is read here is not dropped a second time in this process.
+                    unsafe {
+                        drop(std::ptr::read(transaction));
+                        drop(std::ptr::read(snapshot));
+                        drop(std::ptr::read(engine));
+                    }
+                    all
+                }
+            };
+            assert_eq!(in_child(child), 0);
+            transaction.commit().unwrap();
+            // Enough commits to use each page again that the snapshot does not hold.
+            for round in 0..200_u32 {
+                put(&engine, &round.to_le_bytes().repeat(200)).unwrap();
             }
-            all
-        }
-    };
-    assert_eq!(in_child(child), 0);
-    transaction.commit().unwrap();
-    // Enough commits to use each page again that the snapshot does not hold.
-    for round in 0..200_u32 {
-        put(&engine, &round.to_le_bytes().repeat(200)).unwrap();
-    }
-    assert_eq!(snapshot.get(Table::Data, b"key").unwrap().as_deref(), Some(&b"old"[..]));
-    drop(snapshot);
-    drop(engine);
-    let engine = open(directory.path()).unwrap();
-    let value = engine.snapshot().unwrap().get(Table::Data, b"key").unwrap();
-    assert_eq!(value.as_deref(), Some(&199_u32.to_le_bytes().repeat(200)[..]));
+            assert_eq!(snapshot.get(Table::Data, b"key").unwrap().as_deref(), Some(&b"old"[..]));
+            drop(snapshot);
+            drop(engine);
+            let engine = open(directory.path()).unwrap();
+            let value = engine.snapshot().unwrap().get(Table::Data, b"key").unwrap();
+            assert_eq!(value.as_deref(), Some(&199_u32.to_le_bytes().repeat(200)[..]));
+        },
+    );
 }
 
 /// Not a test: opens a store, forks a child that lives on, and waits to be killed.

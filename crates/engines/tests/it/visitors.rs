@@ -149,6 +149,25 @@ fn was_put_off<T>(read: &Result<T, EngineError>) -> bool {
     matches!(read, Err(EngineError::SnapshotEnded { age, why, .. }) if *age > HELD_AFTER || *why == EndedBecause::Quota)
 }
 
+/// A result whose error is the engine's.
+fn of_engine<T>(read: Result<T, StoreError>) -> Result<T, EngineError> {
+    read.map_err(|error| match error {
+        StoreError::Engine(error) => error,
+        error => panic!("{error}"),
+    })
+}
+
+/// Transfers anew while the owner has ended each of the snapshots: a busy machine has put all attempts off.
+fn transferring<T>(transfer: impl Fn() -> Result<T, TransferError>) -> T {
+    wait_for(
+        || "a transfer that the owner does not outrun".into(),
+        || match transfer() {
+            Err(TransferError::Outrun { .. }) => None,
+            done => Some(done.unwrap()),
+        },
+    )
+}
+
 /// A visitor, and what it reads. The owner writes without rest, and so it ends the snapshot of a visitor that a busy
 /// machine puts off; then another one comes.
 fn visiting<T>(directory: &Path, read: impl Fn(&Visitor<'_>) -> Result<T, EngineError>) -> (Visitor<'static>, T) {
@@ -216,7 +235,7 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
         } else {
             Share::clamped(0.5)
         };
-        let transferred = transfer::backup(folder.path(), &copy, share, &mut |_| ()).unwrap();
+        let transferred = transferring(|| transfer::backup(folder.path(), &copy, share, &mut |_| ()));
         // Opened as a store, and checked as one.
         drop(options(64 << 20).open(&copy).unwrap());
         let records = all(&Visitor::open(&copy).unwrap()).unwrap();
@@ -269,10 +288,12 @@ fn an_export_to_a_slow_reader_keeps_its_snapshot_while_the_owner_writes() {
     let folder = shared_folder();
     let owner = Owner::of(folder.path(), 8 << 20);
     for _ in 0..3 {
-        let (folder, text) = (folder.path(), Vec::new());
-        let mut to = SlowReader { folder, text };
-        transfer::export(folder, &mut to, &mut |_| ()).unwrap();
-        assert!(round_of_export(&to.text) > 0);
+        let text = transferring(|| {
+            let (folder, text) = (folder.path(), Vec::new());
+            let mut to = SlowReader { folder, text };
+            transfer::export(folder, &mut to, &mut |_| ()).map(|_| to.text)
+        });
+        assert!(round_of_export(&text) > 0);
     }
     owner.end();
 }
@@ -665,21 +686,19 @@ fn records_of(store: &Store<Visiting, LinuxOs>) -> Result<BTreeMap<Vec<u8>, Vec<
 fn a_store_of_another_process_is_read_as_ones_own_while_the_owner_writes() {
     let folder = shared_folder();
     let owner = Owner::of(folder.path(), 64 << 20);
-    let store = Visiting::store(folder.path(), []).unwrap();
+    let undisturbed = || "a snapshot that the owner does not end".into();
+    let store = wait_for(undisturbed, || {
+        let opened = of_engine(Visiting::store(folder.path(), []));
+        (!was_put_off(&opened)).then(|| opened.unwrap())
+    });
     let (mut last, mut seen) = (0, store.engine().commit().unwrap());
     for _ in 0..20 {
         wait_until("another commit", || store.engine().commit().unwrap() != seen);
         seen = store.engine().commit().unwrap();
-        let records = wait_for(
-            || "a snapshot that the owner does not end".into(),
-            || {
-                let found = records_of(&store).map_err(|error| match error {
-                    StoreError::Engine(error) => error,
-                    error => panic!("{error}"),
-                });
-                (!was_put_off(&found)).then(|| found.unwrap())
-            },
-        );
+        let records = wait_for(undisturbed, || {
+            let found = of_engine(records_of(&store));
+            (!was_put_off(&found)).then(|| found.unwrap())
+        });
         let round = round_of(&records);
         assert!(round >= last, "{round} after {last}");
         last = round;

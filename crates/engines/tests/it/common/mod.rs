@@ -1,4 +1,4 @@
-//! A seeded source of choices.
+//! A seeded source of choices, and tests that need a process of their own.
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): enough randomness for choices in tests, from one printable seed.
 pub struct Choices(u64);
@@ -28,4 +28,26 @@ pub fn seed() -> u64 {
     let seed = given.unwrap_or(1);
     println!("TEST_SEED={seed}");
     seed
+}
+
+/// Runs `test`, which is the whole of the test `name` and forks, in a child of this program without other tests. A
+/// forked child has the locks that other threads held at the fork, and would wait for them without limit.
+#[cfg(target_os = "linux")]
+pub fn alone(name: &str, test: impl FnOnce()) {
+    const ALONE: &str = "ALONE_TEST_CHILD";
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(ALONE, "1");
+    let child = punctual_testing::output(&mut command, punctual_testing::CHILD_MAX).unwrap();
+    let [said, errors] = [child.stdout, child.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    println!("{said}{errors}");
+    assert!(
+        child.status.success() && said.contains("1 passed"),
+        "{name}: {}",
+        child.status
+    );
 }
