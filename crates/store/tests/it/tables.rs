@@ -357,7 +357,12 @@ fn a_range_of_many_records_is_deleted_in_several_transactions() {
 #[test]
 fn threads_that_compare_and_set_one_key_lose_no_change() {
     const EACH: u64 = 200;
-    let store = Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap();
+    let options = StoreOptions {
+        // A busy machine may put off the holder of the lock for seconds.
+        lock_wait_max: Nanos::from_secs(60),
+        ..StoreOptions::default()
+    };
+    let store = Store::open(Memory::default(), LinuxOs, options).unwrap();
     let counts = || store.table("counts").unwrap().typed::<str, u64>().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {

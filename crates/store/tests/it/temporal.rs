@@ -625,7 +625,11 @@ fn what_was_dirty_before_a_flush_is_durable_after_it_whatever_comes_meanwhile() 
     use punctual_os::LinuxOs;
 
     let directory = tempfile::tempdir().unwrap();
-    let options = options(UpdateMode::MemoryFirst, 300);
+    let options = StoreOptions {
+        // A busy machine may put off the holder of the lock for seconds.
+        lock_wait_max: Nanos::from_secs(60),
+        ..options(UpdateMode::MemoryFirst, 300)
+    };
     let store = Store::open(lmdb(directory.path(), Durability::Durable), LinuxOs, options).unwrap();
     let offer = |object: u32| {
         store.offer(SensorId(object), Seq(1), LinuxOs.now(), b"value").unwrap();
