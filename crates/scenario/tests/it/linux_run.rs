@@ -141,7 +141,7 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
     let report = runtime.run(options, &mut unwatched).unwrap().report;
     assert!(report.summary.jobs > 0, "{:?}", report.summary);
     assert_eq!(
-        report.samples.iter().map(|sample| u64::from(sample.jobs)).sum::<u64>(),
+        report.samples.iter().map(|sample| u64::from(sample.ended)).sum::<u64>(),
         report.samples.len() as u64
     );
     assert!(report.summary.best_effort_jobs > 0);
