@@ -192,6 +192,7 @@ mod tests {
 
     #[test]
     fn a_signal_asks_for_the_end_in_order() {
+        let _signals = crate::terminal::SIGNALS.lock().unwrap();
         let watcher = Watcher::start(true, None).unwrap();
         watcher.begin(60.0);
         assert_eq!(
