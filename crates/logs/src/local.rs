@@ -22,6 +22,9 @@
 //!
 //! All entries that are not trimmed are in memory as well: a read touches no medium.
 
+#[cfg(target_os = "linux")]
+mod named;
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -112,6 +115,10 @@ pub struct Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        // Beside a file that was never made, nothing stays.
+        if cfg!(target_os = "linux") && !self.path.exists() {
+            drop(std::fs::remove_file(beside(&self.path, ".lock")));
+        }
         // A program that another thread starts has a copy of the lock until execve(2), unless it is released.
         let _ = self.lock.unlock();
     }
@@ -139,10 +146,14 @@ impl Local {
                 path: path.to_path_buf(),
             });
         }
-        let lock = beside(path, ".lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock);
+        let name = beside(path, ".lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&name);
         let lock = lock.map_err(io("cannot be locked: name a file in a folder that this user may write"))?;
-        lock.try_lock().map_err(|error| match error {
+        let locked = lock.try_lock();
+        // A process that made no log may have removed the file before it was locked here.
+        #[cfg(target_os = "linux")]
+        let locked = locked.and_then(|()| named::check(&lock, &name));
+        locked.map_err(|error| match error {
             TryLockError::WouldBlock => LocalError::InUse {
                 path: path.to_path_buf(),
             },
@@ -768,6 +779,18 @@ mod tests {
         assert!(matches!(Local::open(&path), Err(LocalError::InUse { .. })));
         drop(first);
         opened(&path);
+    }
+
+    /// A socket that cannot be made ends the program between the two calls.
+    #[test]
+    fn a_log_that_was_opened_and_not_made_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        drop(Local::open(&path).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // Beside a log that was made, the lock file stays.
+        drop(opened(&path));
+        assert!(beside(&path, ".lock").exists());
     }
 
     #[test]

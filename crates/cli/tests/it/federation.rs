@@ -1516,7 +1516,7 @@ mod members {
             assert!(told.contains(said), "{file} at {socket}: {told}");
         }
         assert!(
-            !folder.join("text.lock").exists(),
+            !folder.join("text.lock").exists() && !folder.join("new.lock").exists(),
             "a lock beside a file that is no log"
         );
         assert_eq!(
