@@ -215,12 +215,12 @@ fn check_control(check: &mut Problems, scenario: &Scenario) {
         let sheds = freshness == 0.0 || scenario.control.kind == ControllerKind::Mimo;
         check.require(sheds, "control.prices.freshness", what);
     }
-    let warm_up = scenario.control.warm_up;
+    let (warm_up, duration) = (scenario.control.warm_up, scenario.duration);
     let what = format!(
-        "{warm_up} leaves nothing of the run's {}: make it shorter than `duration`",
-        scenario.duration
+        "a warm-up of {warm_up} leaves nothing of the run's {duration}: make `control.warm_up` shorter than `duration`"
     );
-    check.require(warm_up < scenario.duration, "control.warm_up", what);
+    // A duration of 0 is a problem by itself.
+    check.require(warm_up < duration || duration == Nanos::ZERO, "control.warm_up", what);
 }
 
 fn check_sensors(check: &mut Problems, sensors: &SensorLoad) {
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn each_problem_names_its_key() {
-        assert_eq!(keys(|s| s.duration = Nanos::ZERO), ["duration", "control.warm_up"]);
+        assert_eq!(keys(|s| s.duration = Nanos::ZERO), ["duration"]);
         assert_eq!(keys(|s| s.goal.tasks = TaskGoal::Tardiness(-0.5)), ["goal.tardiness"]);
         assert_eq!(
             keys(|s| s.goal.tasks = TaskGoal::Tardiness(f64::NAN)),

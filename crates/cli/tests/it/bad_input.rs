@@ -80,7 +80,7 @@ fn the_whole_answer_to_bad_input() {
         ("run x.toml --html no/report", "no/report: cannot be written"),
         ("run x.toml --record no/report", "no/report: cannot be written"),
         ("run x.toml --duration -4s", "--duration -4s: duration: "),
-        ("run x.toml --duration 500ms", "x.toml:4: control.warm_up: "),
+        ("run x.toml --duration 500ms", "--duration 500ms: duration: "),
         ("run x.toml --seed -1", "--seed -1: seed: "),
         (
             "run x.toml --set control.period=10us",

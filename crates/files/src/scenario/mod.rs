@@ -175,8 +175,12 @@ fn check(
     let mut draft = draft(Section::top(&document, &mut report), name, kinds);
     draft.stages = stages::located(draft.stages, folder);
     if report.readable() {
-        for problem in problems(&draft) {
-            report.problem(origin_of(&document, &problem.key), &problem.key, &problem.what);
+        for Problem { mut key, what } in problems(&draft) {
+            // The warm-up has to fit into the run: of both keys, the one that the user gave last is named.
+            if key == "control.warm_up" && origin_of(&document, "duration") > origin_of(&document, &key) {
+                key = "duration".into();
+            }
+            report.problem(origin_of(&document, &key), &key, what);
         }
     }
     let lines = report.lines(shown, overrides);

@@ -211,8 +211,8 @@ fn several_problems_come_at_once_in_the_order_of_the_file() {
 
 #[test]
 fn a_default_at_fault_is_reported_at_its_table() {
-    let text = SMALL.replace("warm_up = \"1s\"", "");
-    let problems = complaints(&text, &["duration=1s"]);
+    let text = SMALL.replace("warm_up = \"1s\"", "").replace("\"10s\"", "\"1s\"");
+    let problems = complaints(&text, &[]);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].starts_with("x.toml:4: control.warm_up: "), "{problems:?}");
     let problems = complaints("[trace]\nsensors = 8\n", &[]);
@@ -274,6 +274,26 @@ fn a_wrong_override_is_named_as_it_was_written() {
     let duration = [Override::of_option("--duration", "duration", "10")];
     let lines = check(SMALL, "x.toml", Path::new("at"), "x", &duration, None).unwrap_err();
     assert!(lines[0].starts_with("--duration 10: duration: "), "{lines:?}");
+}
+
+/// The warm-up of a scenario is longer than the run that the user asked for.
+#[test]
+fn a_run_that_is_too_short_is_blamed_on_the_option_that_makes_it_so() {
+    for time in ["1ns", "0s", "1us", "1ms"] {
+        let duration = [Override::of_option("--duration", "duration", time)];
+        let lines = check(SMALL, "x.toml", Path::new("at"), "x", &duration, None).unwrap_err();
+        let [line] = &lines[..] else {
+            panic!("{time}: {lines:?}")
+        };
+        assert!(line.starts_with(&format!("--duration {time}: duration: ")), "{line}");
+    }
+    let lines = complaints(SMALL, &["control.warm_up=10s"]);
+    assert!(
+        lines[0].starts_with("--set control.warm_up=10s: control.warm_up: "),
+        "{lines:?}"
+    );
+    let lines = complaints(SMALL, &["control.warm_up=2s", "duration=1s"]);
+    assert!(lines[0].starts_with("--set duration=1s: duration: "), "{lines:?}");
 }
 
 #[test]
