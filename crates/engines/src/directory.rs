@@ -4,13 +4,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Creates `directory` and its missing ancestors, and syncs each new name, so that it survives a power cut.
-pub(crate) fn make(directory: &Path) -> io::Result<()> {
+/// Creates `directory` and its missing ancestors, and syncs each new name, so that it survives a power cut. Returns the
+/// new ones, `directory` first.
+pub(crate) fn make(directory: &Path) -> io::Result<Vec<&Path>> {
     let missing: Vec<&Path> = directory
         .ancestors()
         .take_while(|above| !above.as_os_str().is_empty() && !above.is_dir())
         .collect();
-    for above in missing.into_iter().rev() {
+    for above in missing.iter().rev() {
         match fs::create_dir(above) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && above.is_dir() => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -21,7 +22,7 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
         }
         sync(parent(above))?;
     }
-    Ok(())
+    Ok(missing)
 }
 
 pub(crate) fn parent(path: &Path) -> &Path {

@@ -193,6 +193,22 @@ fn a_report_does_not_overwrite_the_scenario() {
     );
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_is_refused_leaves_no_new_store() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    let set = |value: &str| {
+        let run = ["run", "x.toml", "--set", "store.path=new.store", "--set", value];
+        refused(folder.path(), &run)
+    };
+    let said = set("task.answer.core=9999");
+    assert!(said.contains("task[0].core: "), "{said}");
+    // Three times 64 TiB are no addresses of a process.
+    let said = set("store.map_bytes=70368744177664");
+    assert!(said.contains("store.map_bytes"), "{said}");
+    assert!(!folder.path().join("new.store").exists());
+}
+
 #[test]
 fn an_output_that_cannot_be_written_does_not_take_the_others_with_it() {
     let folder = folder_with(&[("x.toml", SMALL)]);

@@ -43,7 +43,7 @@ mod visitor;
 mod visitors;
 
 use std::cell::Cell;
-use std::fs::File;
+use std::fs::{self, File};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -201,9 +201,15 @@ impl LmdbOptions {
     ) -> Result<Lmdb, EngineError> {
         let directory = directory.as_ref();
         let options = self.validated(directory)?;
-        crate::directory::make(directory).map_err(error::io(directory, "create the directory of the store"))?;
+        let made = crate::directory::make(directory).map_err(error::io(directory, "create the store's folder"))?;
         let owner = Arc::new(Owner::take(directory)?);
-        options.open_as(owner, directory, &mut progress)
+        let opened = options.open_as(Arc::clone(&owner), directory, &mut progress);
+        if opened.is_err() && !directory.join(DATA_FILE).exists() {
+            // Nothing stays of a store that was not made.
+            let _ = fs::remove_file(directory.join(owner::FILE_NAME));
+            made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+        }
+        opened
     }
 
     /// Opens the store for a process that owns the existing directory.

@@ -67,16 +67,16 @@ impl Owner {
         let mut file = options
             .open(&path)
             .map_err(io("open the file that names the store's owner"))?;
+        let about = file.metadata();
+        let identity = identity(&about.map_err(io("look at the file that names the store's owner"))?);
         let is_ours = lock::set(&file, libc::F_SETLK, &lock::whole());
-        if !is_ours.map_err(io("lock the file that names the store's owner"))? {
+        let is_ours = is_ours.map_err(io("lock the file that names the store's owner"))?;
+        // A process that made no store may have removed the file before it was locked here.
+        if !is_ours || !fs::metadata(&path).is_ok_and(|there| self::identity(&there) == identity) {
             return Err(in_use(holder(&mut file)));
         }
-        let about = file
-            .metadata()
-            .map_err(io("look at the file that names the store's owner"))?;
         // A failure is ignored: the lock decides, and without the pid only a message says less.
         let _ = name_holder(&mut file);
-        let identity = identity(&about);
         locked.insert(identity, own);
         Ok(Owner {
             file: ManuallyDrop::new(file),

@@ -622,4 +622,12 @@ fn a_map_for_which_the_process_has_no_addresses_is_refused_by_the_name_of_its_ke
         "{message}"
     );
     assert!(message.contains(&*directory.path().to_string_lossy()), "{message}");
+    let made = opened.iter().filter(|opened| opened.is_ok()).count();
+    let left = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, made, "a store that was not made leaves no folder");
+    // A folder that was there stays, empty; one for a deeper store does not.
+    fs::create_dir(directory.path().join("there")).unwrap();
+    assert!(huge("there").is_err() && huge("deep/er").is_err());
+    assert_eq!(fs::read_dir(directory.path().join("there")).unwrap().count(), 0);
+    assert!(!directory.path().join("deep").exists());
 }

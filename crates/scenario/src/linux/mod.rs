@@ -85,9 +85,9 @@ fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighb
 
 /// Runs the scenario on this machine.
 pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<FinishedRun, RunError> {
-    if let Some(path) = setup.request.store_path.as_deref() {
+    if let Some(path) = setup.request.store_path.as_deref().filter(|path| path.exists()) {
         // Reports a store that is in use, damaged, of another version or read-only before real-time work disturbs other
-        // programs.
+        // programs. A new one is made once nothing else is refused.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
     let open = |sensors: &[SensorSpec], place: &StoreLocation<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
