@@ -34,7 +34,6 @@ use crate::ids::{NodeId, RequestId};
 use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
 use crate::message::{Answer, ClientReading, Heartbeat, Key, Output, Reason, Reply, Report, Request, Standing, Work};
 use crate::node::MARGIN;
-use crate::records::RETRY_AFTER;
 use crate::temporal::{InboxBounds, true_at_most};
 
 /// Most requests that a balancer has under way. As many as policies allow at one node's gate.
@@ -216,7 +215,7 @@ impl Front {
             self.held.insert((until.min(last), self.tickets), flight);
         } else {
             let id = flight.request.id;
-            out.push(FrontAction::Answer(flight.client, id, flight.nowhere()));
+            out.push(FrontAction::Answer(flight.client, id, self.nowhere(&flight)));
         }
     }
 
@@ -467,16 +466,27 @@ impl Front {
                 None if matches!(flight.request.work, Work::Sample(_)) => {
                     out.push(FrontAction::Answer(client, id, Answer::Unknown));
                 }
-                None => out.push(FrontAction::Answer(client, id, flight.nowhere())),
+                None => out.push(FrontAction::Answer(client, id, self.nowhere(&flight))),
             }
         }
+    }
+
+    /// The answer if no node can take the request. Where no node serves, none is the master, whatever was asked.
+    fn nowhere(&self, flight: &Flight) -> Answer {
+        let serves = self.nodes.values().any(|known| known.joined);
+        let reason = match flight.request.work.for_master() || !serves {
+            true => Reason::NoMaster,
+            false => Reason::Backlog,
+        };
+        Answer::late(reason, None)
     }
 
     /// Answers requests that their nodes have not answered by the deadline.
     fn expire(&mut self, now: Time, out: &mut Vec<FrontAction>) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let flight = first.remove();
-            out.push(FrontAction::Answer(flight.client, flight.request.id, flight.nowhere()));
+            let (client, id) = (flight.client, flight.request.id);
+            out.push(FrontAction::Answer(client, id, self.nowhere(&flight)));
         }
         while let Some((_, ticket)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             let Some(flight) = self.remove(ticket) else { return };
@@ -544,18 +554,6 @@ impl Flight {
     /// The least time that a node needs to answer it.
     fn needs(&self) -> Nanos {
         WAY * 2 + MARGIN
-    }
-
-    /// The answer if no node can take the request.
-    fn nowhere(&self) -> Answer {
-        Answer::Late {
-            reason: match self.request.work.for_master() {
-                true => Reason::NoMaster,
-                false => Reason::Backlog,
-            },
-            retry_after: RETRY_AFTER,
-            node: None,
-        }
     }
 }
 

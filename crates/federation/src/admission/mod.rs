@@ -91,7 +91,7 @@ pub enum Reason {
     Backlog,
     /// The request was admitted, and can no longer end in time; or its deadline had passed when it came.
     Expired,
-    /// There is no master for the transaction at present.
+    /// There is no master for the transaction at present, or no node that serves at all.
     NoMaster,
 }
 

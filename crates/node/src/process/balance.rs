@@ -15,7 +15,6 @@ use punctual_federation::balancer::Balancer;
 use punctual_federation::front::{Front, FrontAction, FrontEvent};
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_federation::message::{self, Answer, Message, Reason, Reply, Report};
-use punctual_federation::records::RETRY_AFTER;
 use punctual_os::Os;
 use punctual_server::commands::Verb;
 use punctual_server::door::{Asker, Backend, Door, DoorState};
@@ -438,17 +437,14 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                     self.spans.moves(asked, SpanStage::Network, now);
                 }
                 let node = self.named.get(&to).and_then(|number| self.ways.get_mut(number));
-                let (sent, said) = node.map_or((false, Report::default()), |node| {
+                let lost = (false, Report::default(), Reason::NoMaster);
+                let (sent, said, reason) = node.map_or(lost, |node| {
                     let sent = node.way.push(UNSENT_MAX, || Packet::Request(ticket, request));
-                    (sent, node.said)
+                    (sent, node.said, Reason::Backlog)
                 });
                 if !sent {
                     // The request was not sent, so it was not executed.
-                    let answer = Answer::Late {
-                        reason: Reason::Backlog,
-                        retry_after: RETRY_AFTER,
-                        node: None,
-                    };
+                    let answer = Answer::late(reason, None);
                     self.events
                         .push_back(FrontEvent::Reply(to, ticket, Reply { id, answer, said }));
                 }
@@ -473,7 +469,8 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         self.clients.done.extend(ended.map(|(connection, version, _)| {
             let mut reply = Vec::new();
             if !is_told {
-                Writer::new(&mut reply, version).error(&late("backlog", Nanos::from_millis(50)));
+                let reason = self.told_by.map_or(Reason::NoMaster, |_| Reason::Backlog);
+                Writer::new(&mut reply, version).error(&late(&reason.to_string(), Nanos::from_millis(50)));
             }
             JobReply::of(connection, reply)
         }));
