@@ -288,8 +288,10 @@ impl Drop for StopOnPanic<'_> {
 /// Where and how a thread runs.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadPlace {
-    /// Name in reports, for example the task's name.
+    /// Name in reports: that of the task, or such as `thread control`, because a task may have any thread's name.
     pub(super) role: String,
+    /// Name of the thread, for `top -H` and debuggers.
+    pub(super) name: String,
     /// Core that the thread is pinned to.
     pub(super) core: CoreId,
     /// SCHED_FIFO priority; `None` for ordinary scheduling.
@@ -329,6 +331,7 @@ impl ThreadStart {
     pub(super) fn start(self) -> Option<StartedThread> {
         let ThreadPlace {
             role,
+            name: _,
             core,
             priority,
             bounded,
@@ -403,8 +406,7 @@ impl<'scope, 'env> ThreadGroup<'scope, 'env> {
         place: ThreadPlace,
         body: impl FnOnce(ThreadStart) -> T + Send + 'scope,
     ) -> Result<ScopedJoinHandle<'scope, T>, RuntimeError> {
-        // For `top -H` and debuggers.
-        let role = place.role.clone();
+        let role = place.name.clone();
         let thread = std::thread::Builder::new().name(role.clone());
         let (go, gone) = channel();
         let thread_start = ThreadStart {

@@ -107,6 +107,28 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
     );
 }
 
+/// Protections are listed by name; a task may have that of a thread of the runtime, and its own thread has it, too.
+#[test]
+fn a_task_called_control_shares_no_row_with_the_control_thread() {
+    let runtime = Runtime::start(store(&[])).unwrap();
+    let named = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&named);
+    let task = runtime.task("control").every(ms(5)).run(move |_| {
+        let is_so = std::thread::current().name() == Some("control");
+        seen.fetch_add(u64::from(is_so), Ordering::Relaxed);
+    });
+    until(&runtime, "control", |figures| jobs(figures, "control") >= 1);
+    task.unwrap().stop();
+    let report = runtime.stop().unwrap().report;
+    assert!(named.load(Ordering::Relaxed) > 0, "the task's thread has its name");
+    let rows = report.header.protection.iter().map(|it| it.what.clone());
+    let (of_task, others): (Vec<_>, Vec<_>) = rows.partition(|what| what.starts_with("control: "));
+    let on_a_core = |rows: &[String]| rows.iter().filter(|what| what.contains(": on core ")).count();
+    assert_eq!(on_a_core(&of_task), 1, "{of_task:?}");
+    let of_thread = |what: &String| what.starts_with("thread control: on core ");
+    assert!(others.iter().any(of_thread), "{others:?}");
+}
+
 #[test]
 fn a_panic_ends_its_task_only_and_is_told() {
     let runtime = Runtime::start(store(&[])).unwrap();

@@ -297,7 +297,8 @@ impl TaskList {
     }
 
     pub(super) fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
-        let thread = at(name, first_core(seat), seat.chair().map(priority));
+        let mut thread = at(name, first_core(seat), seat.chair().map(priority));
+        thread.role = name.into();
         let exclusive = |core: CoreId| self.taken(core);
         match seat {
             Seat::RealTime(_) => thread,
@@ -357,9 +358,11 @@ pub(super) fn first_core(seat: &Seat) -> CoreId {
     seat.cores().first().copied().unwrap_or_default()
 }
 
-pub(super) fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
+/// Place of a thread of the runtime.
+pub(super) fn at(name: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
     ThreadPlace {
-        role: role.into(),
+        role: format!("thread {name}"),
+        name: name.into(),
         core,
         priority,
         bounded: None,
