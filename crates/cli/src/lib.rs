@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use args::{Arguments, Command};
 use clap::Parser;
 use punctual_files::failure::Failure;
+use punctual_report::terminal::fitted;
 use punctual_scenario::stages::AddedKinds;
 
 /// Reads the command line, carries it out, and returns the exit code of the program. Scenario files may also name the
@@ -63,8 +64,12 @@ pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            let text = match &failure {
+                Failure::Refuted(verdict) => fitted(&format!("{verdict}\n"), &std::io::stderr()),
+                _ => format!("{failure}\n"),
+            };
             // If standard error is closed, only the exit code reports the failure.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{failure}\n").as_bytes());
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
             ExitCode::from(failure.exit_code())
         }
     }

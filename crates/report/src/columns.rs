@@ -31,8 +31,31 @@ pub(crate) fn aligned(rows: &[Vec<String>], names: usize, gap: usize) -> Vec<Str
     rows.iter().map(line).collect()
 }
 
+/// Breaks sentences between words, so that lines of `text` have at most `width` characters. The rest of a sentence
+/// stands under its first word, which is behind the last gap of two spaces. A line with that gap beyond half the width
+/// is a row of figures, and stays whole.
+pub fn wrapped(text: &str, width: usize) -> String {
+    let len = |text: &str| text.chars().count();
+    let line = |line: &str| {
+        let (head, sentence) = line.split_at(line.rfind("  ").map_or(0, |gap| gap + 2));
+        let (mut lines, mut column, indent) = (head.to_owned(), len(head), len(head));
+        for word in sentence.split_inclusive(' ') {
+            if column > indent && column + len(word.trim_end()) > width && indent <= width / 2 {
+                lines = format!("{}\n{:indent$}", lines.trim_end(), "");
+                column = indent;
+            }
+            lines += word;
+            column += len(word);
+        }
+        lines + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -47,5 +70,38 @@ mod tests {
         assert_eq!(columns(&[]), "");
         let long = "x".repeat(100_000);
         assert_eq!(columns(&[row(&[&long, "1"])]), format!("{long}   1\n"));
+    }
+
+    #[test]
+    fn sentences_are_wrapped_and_rows_of_figures_are_not() {
+        let shown = |text: &str| wrapped(text, 20);
+        assert_eq!(
+            shown("\nGoal missed by \"steer\": 4 jobs.\n"),
+            "\nGoal missed by\n\"steer\": 4 jobs.\n"
+        );
+        assert_eq!(
+            shown("  notes  one two three four\n"),
+            "  notes  one two\n         three four\n"
+        );
+        let figures = "steer  1.20 ms  2.61 ms\n";
+        assert_eq!(shown(figures), figures);
+        let word = format!("{}\n", "x".repeat(40));
+        assert_eq!(shown(&format!("a {word}")), format!("a\n{word}"));
+    }
+
+    proptest! {
+        /// Words and their order are those of the text.
+        #[test]
+        fn a_line_has_the_width_of_the_terminal(
+            text in "(  )?([a-z]{1,8}  )?([a-zé]{1,12} ){0,30}[a-z]{1,12}", width in 40usize..100,
+        ) {
+            let shown = wrapped(&text, width);
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(words(&shown), words(&text));
+            for line in shown.lines() {
+                prop_assert!(line.chars().count() <= width && line.trim_end() == line, "{:?}", shown);
+            }
+            prop_assert_eq!(wrapped(&text, usize::MAX), text + "\n");
+        }
     }
 }

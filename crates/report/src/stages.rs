@@ -157,10 +157,8 @@ pub fn sentence(stages: &[StageReport]) -> String {
         );
     }
     if let Some(stage) = with(|standing| *standing == Standing::NoJob) {
-        return format!(
-            "Too short to judge: no frame with a due time came to stage \"{}\".",
-            stage.name
-        );
+        let name = &stage.name;
+        return format!("Too short to judge: no frame with a due time came to stage \"{name}\".");
     }
     if let Some(stage) = with(|standing| matches!(standing, Standing::TooFew { .. })) {
         return format!("Too few frames to judge stage \"{}\": {}.", stage.name, stands(stage));
@@ -183,12 +181,13 @@ fn stands(stage: &StageReport) -> String {
     }
 }
 
-/// Summary of a run without tasks; every line ends in a newline.
-pub fn summary(scenario: &str, seconds: f64, stages: &[StageReport]) -> String {
+/// Summary of a run without tasks, which was refused these protections; every line ends in a newline. The verdict is
+/// last.
+pub fn summary(scenario: &str, seconds: f64, stages: &[StageReport], refused: &[String]) -> String {
     let mut text = format!("\n{scenario} on linux, {seconds:.1} s\n\n");
-    let lines = table(stages)
-        .into_iter()
-        .chain(notes(stages).into_iter().map(|note| format!("note: {note}")));
+    let notes = notes(stages).into_iter().map(|note| format!("note: {note}"));
+    let refused = refused.iter().map(|refusal| format!("refused: {refusal}"));
+    let lines = table(stages).into_iter().chain(notes).chain(refused);
     lines.for_each(|line| text += &format!("  {line}\n"));
     text + &format!("\n{}\n", sentence(stages))
 }

@@ -23,12 +23,8 @@ pub fn summary(report: &RunReport) -> String {
     let header = &report.header;
     let lasted = report.samples.last().map_or(0.0, |last| last.t_s);
     let seed = has_data(report).then(|| format!(", seed {}", header.seed));
-    let _ = writeln!(
-        text,
-        "\n{}, {lasted:.1} s{}\n",
-        headline(header),
-        seed.unwrap_or_default()
-    );
+    let (title, seed) = (headline(header), seed.unwrap_or_default());
+    let _ = writeln!(text, "\n{title}, {lasted:.1} s{seed}\n");
     for line in tasks::table(&report.tasks) {
         let _ = writeln!(text, "  {line}");
     }
@@ -46,12 +42,7 @@ pub fn summary(report: &RunReport) -> String {
     let protection: Vec<_> = told(&header.protection).iter().map(protection).collect();
     row(&mut text, "knobs", &knobs);
     row(&mut text, "protection", &protection);
-    let notes = report
-        .summary
-        .notes
-        .iter()
-        .cloned()
-        .chain(stages::notes(&report.stages));
+    let notes = { report.summary.notes.iter().cloned() }.chain(stages::notes(&report.stages));
     row(&mut text, "notes", &notes.collect::<Vec<_>>());
     text += "\n";
     for sentence in Verdict::of(report).sentences(report) {
@@ -296,6 +287,7 @@ pub fn count(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::wrapped;
     use crate::fixture;
 
     #[test]
@@ -306,11 +298,20 @@ mod tests {
     /// A screen of 24 lines of 80 columns shows the whole verdict below whatever is above it.
     #[test]
     fn the_verdict_is_the_last_thing_on_the_screen() {
-        let report = fixture::report();
-        let text = summary(&report);
-        let sentences = Verdict::of(&report).sentences(&report);
-        assert!(text.trim_end().ends_with(&sentences.join("\n")), "{text}");
-        assert!(sentences.iter().map(|sentence| sentence.len() / 80 + 1).sum::<usize>() < 24);
+        let mut report = fixture::report();
+        for late in [0, 4_000] {
+            report.tasks[1].late = late;
+            report.tasks[1].late_share = Some(late as f64 / 5_300.0);
+            report.tasks[1].causes = report.tasks[0].causes.clone();
+            let (text, sentences) = (summary(&report), Verdict::of(&report).sentences(&report));
+            assert!(text.trim_end().ends_with(&sentences.join("\n")), "{text}");
+            let shown = wrapped(&text, 80);
+            let lines: Vec<&str> = shown.lines().collect();
+            let mut prose = lines.iter().filter(|line| line.rfind("  ") <= Some(40));
+            assert!(prose.all(|line| line.chars().count() <= 80), "{shown}");
+            let screen = lines[lines.len() - 23..].join(" ");
+            assert!(screen.ends_with(&sentences.join(" ")), "{shown}");
+        }
     }
 
     #[test]

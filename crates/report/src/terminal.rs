@@ -18,6 +18,8 @@ use signal_hook::iterator::Signals;
 
 use punctual_files::failure::Failure;
 
+use crate::columns::wrapped;
+
 /// Interval between looks at keys and signals, and the longest delay of news on the screen.
 pub const TICK: Duration = Duration::from_millis(50);
 /// Least interval between two frames: ten a second look fluent and cost little.
@@ -102,6 +104,17 @@ impl Live {
 /// Whether a command shows a live view: standard output and input are a terminal, and no `plain` lines are wanted.
 pub fn is_live(plain: bool) -> bool {
     !plain && io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
+/// Columns of the terminal to which `stream` leads, 80 where it does not say; `None` if it leads elsewhere.
+pub fn width(stream: &impl IsTerminal) -> Option<usize> {
+    let size = || ratatui::crossterm::terminal::size().ok().filter(|size| size.0 > 0);
+    stream.is_terminal().then(|| size().map_or(80, |size| size.0.into()))
+}
+
+/// Text as `stream` shows it: wrapped on a terminal; elsewhere a sentence a line, for programs that search it.
+pub fn fitted(text: &str, stream: &impl IsTerminal) -> String {
+    width(stream).map_or_else(|| text.to_owned(), |width| wrapped(text, width))
 }
 
 /// Whether the process has a terminal that a view can take.

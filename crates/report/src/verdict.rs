@@ -176,10 +176,8 @@ impl Verdict {
             return missed_by(worst, others, report);
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
-            let short = format!(
-                "Too short to judge: no job of \"{}\" ended after the start-up.",
-                task.name
-            );
+            let name = &task.name;
+            let short = format!("Too short to judge: no job of \"{name}\" ended after the start-up.");
             return [short].into_iter().chain(unprotected(report)).collect();
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {

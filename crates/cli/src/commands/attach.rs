@@ -94,7 +94,7 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     });
     drop(watcher);
     let FinishedRun { report, .. } = finished.map_err(|error| Failure::input([error.to_string()]))?;
-    let told = super::print(&summary::summary(&report));
+    let told = super::print_report(&summary::summary(&report));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
     let trace = trace.map_or(Ok(()), |file| file.json(&timeline(&report)));

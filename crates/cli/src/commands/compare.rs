@@ -20,7 +20,7 @@ pub fn compare(arguments: &Compare) -> Result<(), Failure> {
         let (before, after) = (arguments.before.display(), arguments.after.display());
         Failure::of(format!("{before}, {after}: {why}; compare two runs of one scenario"))
     })?;
-    super::print(&comparison.text())?;
+    super::print_report(&comparison.text())?;
     json.map_or(Ok(()), |file| file.json(&comparison))?;
     match arguments.check && comparison.regressed() {
         true => Err(Failure::Refuted("--check: a figure regressed".into())),

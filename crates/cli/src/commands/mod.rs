@@ -23,6 +23,7 @@ use std::io::Write;
 
 use punctual_files::failure::Failure;
 use punctual_platform::linux::{recovery, thread};
+use punctual_report::terminal::fitted;
 use punctual_runtime::report::Progress;
 
 /// Once a run has started, keeps the threads of this process off its exclusive cores, but for those with work there.
@@ -40,6 +41,11 @@ pub fn keep_off() {
     if let Some(own) = own.filter(|own| !own.exclusive.is_empty()) {
         thread::keep_off(&own.exclusive);
     }
+}
+
+/// Prints a report as a terminal shows it ([`fitted`]).
+pub fn print_report(text: &str) -> Result<(), Failure> {
+    print(&fitted(text, &std::io::stdout()))
 }
 
 /// Prints a command's result. A reader that closed the pipe (`| head`) is no failure.

@@ -50,7 +50,7 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
         .map_err(|error| Failure::at(path, format!("makes no decider: {error}; record the run again")))?;
     let decisions = log.decisions.len();
     match differences.first() {
-        None => super::print(&format!("{decisions} decisions, identical{}\n", among(&log))),
+        None => super::print_report(&format!("{decisions} decisions, identical{}\n", among(&log))),
         Some(first) => {
             let (path, differ) = (path.display(), differences.len());
             let first = format!("the first is number {}: {}", first.index + 1, first.what);

@@ -90,7 +90,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     report.summary.notes.splice(0..0, learnt.note);
 
     // The text comes first, and one output that cannot be written does not prevent the others.
-    let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
+    let told = super::print(&learnt.text).and_then(|()| super::print_report(&summary::summary(&report)));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
     let trace = trace.map_or(Ok(()), |file| file.json(&timeline(&report)));

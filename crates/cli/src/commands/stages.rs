@@ -16,7 +16,7 @@ use punctual_units::CoreId;
 use punctual_workload::TaskGoal;
 use serde::Serialize;
 
-use super::{print, replay};
+use super::{print_report, replay};
 use crate::args::{Platform, Run};
 use crate::decisions::Recorder;
 use crate::pipeline::display::{Display, ViewRequest};
@@ -149,12 +149,7 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
         stages: &stages,
         refused: lacks.iter().chain(&beside).map(ToString::to_string).collect(),
     };
-    let mut text = summary(report.scenario, report.seconds, &stages);
-    report
-        .refused
-        .iter()
-        .for_each(|refusal| text += &format!("  refused: {refusal}\n"));
-    let text = print(&text);
+    let text = print_report(&summary(report.scenario, report.seconds, &stages, &report.refused));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| {
         let along = ends.along(&seen.history);

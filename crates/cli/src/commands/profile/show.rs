@@ -1,11 +1,9 @@
 //! `punctual profile FILE`: rate, misses and phases of a profile's file.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use punctual_allocation::profile::{Course, Fit, ProfileOptions, ProfileRecording, ReadError, Smoothing, Timing};
 use punctual_allocation::{Grid, Share};
-use ratatui::crossterm::terminal;
 
 use super::document::Document;
 use super::steps::Steps;
@@ -14,8 +12,8 @@ use crate::args::{Profile, Smooth};
 use punctual_files::failure::Failure;
 use punctual_files::profiles;
 use punctual_report::output::{OutputFile, apart};
-
 use punctual_report::summary::{count, counted, percent};
+use punctual_report::terminal::width;
 
 /// Width of a line without a terminal, in characters.
 const WIDTH: usize = 100;
@@ -42,7 +40,8 @@ pub fn show(file: &Path, arguments: &Profile, command: &str) -> Result<(), Failu
     let shown = ProfileView::read(file, options(arguments)?)?;
     let json = OutputFile::report(arguments.show.json.as_ref())?;
     let html = OutputFile::page(arguments.show.html.as_ref())?;
-    print(&draw::text(&shown, width()))?;
+    let width = width(&std::io::stdout()).unwrap_or(WIDTH);
+    print(&draw::text(&shown, width))?;
     json.map_or(Ok(()), |file| file.json(&Document::of(&shown)))?;
     html.map_or(Ok(()), |file| file.text(&super::page::profile(&shown, command)))
 }
@@ -65,13 +64,6 @@ fn options(arguments: &Profile) -> Result<ProfileOptions, Failure> {
         },
         ..ProfileOptions::default()
     })
-}
-
-fn width() -> usize {
-    let terminal = std::io::stdout().is_terminal().then(terminal::size);
-    terminal
-        .and_then(Result::ok)
-        .map_or(WIDTH, |(columns, _)| columns.into())
 }
 
 impl ProfileView {

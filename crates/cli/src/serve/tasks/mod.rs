@@ -21,7 +21,7 @@ use punctual_units::Clock;
 use punctual_workload::ControllerKind;
 
 use crate::commands::metrics::figures_of;
-use crate::commands::{self, failures, print, run};
+use crate::commands::{self, failures, print, print_report, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::tasks::{SetBy, TasksFile};
@@ -224,7 +224,7 @@ impl RunningTasks {
         let ended = self.runtime.stop();
         drop(self.thread.take().map(JoinHandle::join));
         match ended {
-            Ok(finished) => print(&summary::summary(&finished.report)).map(|()| finished.log),
+            Ok(finished) => print_report(&summary::summary(&finished.report)).map(|()| finished.log),
             Err(error) => Err(Failure::of(format!("tasks: {error}"))),
         }
     }
