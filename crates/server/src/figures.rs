@@ -2,7 +2,8 @@
 //!
 //! **Names.** INFO shows a figure under its key. On the page its name is that key, with the unit in full
 //! (`queue_wait_us` is `queue_wait_seconds`), unless the description names it otherwise; names that end in `_total` are
-//! counters, all others gauges. Figures of one name form a family, told apart by labels.
+//! counters, figures with a label `quantile` summaries, all others gauges. Figures of one name form a family, told
+//! apart by labels.
 //!
 //! **Units.** Spans are in seconds on the page. In INFO they are in the unit that is a part of the key: `us` and `ms`,
 //! rounded up so that an age is never shown as less than it is, or whole `seconds`.
@@ -112,9 +113,12 @@ pub fn or_none(value: Option<impl ToString>) -> String {
 
 /// Ages of the values of objects, for the page alone.
 pub fn object_ages<'k>(ages: impl IntoIterator<Item = (&'k [u8], Nanos)>) -> impl Iterator<Item = Figure> {
-    let age = |(key, age)| {
+    let age = |(key, age): (&[u8], Nanos)| {
+        // Escaped, because a stand-in for bytes that are no text would give keys that differ the same label.
+        let text = str::from_utf8(key).ok().filter(|text| !text.contains('\\'));
+        let key = text.map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
         let age = figure("", age, "Upper bounds of the ages of the values of 100 objects");
-        age.named("object_age_seconds").of("key", String::from_utf8_lossy(key))
+        age.named("object_age_seconds").of("key", key)
     };
     ages.into_iter().take(OBJECTS_SHOWN_MAX).map(age)
 }
@@ -242,7 +246,12 @@ pub fn prometheus(prefix: &str, figures: &[Figure]) -> String {
         match families.iter_mut().find(|(family, _)| *family == name) {
             Some((_, samples)) => *samples += &sample,
             None => {
-                let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+                let is_quantile = figure.labels.iter().any(|(label, _)| *label == "quantile");
+                let kind = match name.ends_with("_total") {
+                    true => "counter",
+                    false if is_quantile => "summary",
+                    false => "gauge",
+                };
                 let head = format!("# HELP {name} {}.\n# TYPE {name} {kind}\n", figure.help);
                 families.push((name, head + &sample));
             }
@@ -275,6 +284,9 @@ mod tests {
             figure("done", 7_u64, "Jobs").named("jobs_total").of("result", "done"),
             figure("late", 2_u64, "Jobs").named("jobs_total").of("result", "late"),
             figure("wait_us", None, "Wait of the last job"),
+            figure("wait_p99_us", Nanos(5_000), "Waits of jobs")
+                .named("waits_seconds")
+                .of("quantile", "0.99"),
             figure("", 0.5, "Share").named("share"),
         ];
         let peers = peer("0", 1_500_000).chain(peer("a\"b\\c\nd", 0));
@@ -284,7 +296,7 @@ mod tests {
     #[test]
     fn info_has_a_line_for_each_row_and_the_sections_that_are_wanted() {
         let peers = "# Peers\r\npeer0:lag_ms=2,live=1,name=a_b_c__\r\npeera\"b\\c\nd:lag_ms=0,";
-        let work = "# Work\r\ndone:7\r\nlate:2\r\nwait_us:none\r\n";
+        let work = "# Work\r\ndone:7\r\nlate:2\r\nwait_us:none\r\nwait_p99_us:5\r\n";
         let all = info(&list(), &[]);
         assert!(all.starts_with(peers), "{all}");
         assert!(all.ends_with(&format!("\r\n\r\n{work}")), "{all}");
@@ -302,9 +314,22 @@ mod tests {
         let jobs = "# TYPE punctual_test_jobs_total counter\npunctual_test_jobs_total{result=\"done\"} 7\n\
                     punctual_test_jobs_total{result=\"late\"} 2\n# HELP";
         assert!(page.contains(jobs), "{page}");
+        // A quantile is a summary's: promtool refuses it as a label of any other kind.
+        let waits =
+            "# TYPE punctual_test_waits_seconds summary\npunctual_test_waits_seconds{quantile=\"0.99\"} 0.000005\n";
+        assert!(page.contains(waits), "{page}");
         assert!(
-            !page.contains("wait") && page.ends_with("punctual_test_share 0.5\n"),
+            !page.contains("test_wait_") && page.ends_with("punctual_test_share 0.5\n"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn keys_that_are_no_text_have_labels_of_their_own() {
+        let keys: [&[u8]; 3] = [b"\xfe", b"\xff", "k\u{fc}che".as_bytes()];
+        let page = prometheus("", &object_ages(keys.map(|key| (key, Nanos(0)))).collect::<Vec<_>>());
+        for key in ["\\\\xfe", "\\\\xff", "k\u{fc}che"] {
+            assert!(page.contains(&format!("{{key=\"{key}\"}} 0\n")), "no {key} in {page}");
+        }
     }
 }
