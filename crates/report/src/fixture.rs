@@ -323,6 +323,9 @@ pub fn report() -> RunReport {
 
 /// Every opened element is closed in order; what HTML leaves open is allowed for.
 pub fn check_nesting(page: &str) {
+    // Else a table that is wider than the window cannot be scrolled by keyboard.
+    let sheets = page.matches("class=\"sheet\"").count();
+    assert_eq!(page.matches("class=\"sheet\" tabindex=\"0\"").count(), sheets);
     let body = page.split_once("</style>").expect("a style").1;
     let mut open = vec!["html", "head"];
     for tag in body

@@ -20,6 +20,10 @@ pub const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 pub const LANE: f64 = 17.0;
 pub const NAMES: f64 = 84.0;
 
+/// Width of a digit on a phone, where the style sheet has the largest text, in units of the drawing.
+#[cfg(test)]
+pub const PHONE_DIGIT: f64 = 9.6;
+
 /// Columns to which a curve with many more points is thinned; each keeps its lowest and highest point.
 const COLUMNS: usize = 500;
 /// Approximate number of labels on an axis.
@@ -79,7 +83,7 @@ pub struct Chart {
     pub begin_s: f64,
     /// Length of the horizontal axis: in seconds, or in `x_unit`.
     pub length_s: f64,
-    /// Unit of the horizontal axis; `None`: time in seconds.
+    /// Unit of the horizontal axis, once below its labels; `None`: time in seconds, an `s` at each.
     pub x_unit: Option<String>,
 }
 
@@ -94,8 +98,9 @@ impl Chart {
     /// The chart as an `svg` element.
     pub fn svg(&self) -> Markup {
         let (axes, foot, end) = (self.axes(), HEIGHT - BOTTOM, WIDTH - RIGHT);
+        let (below, seconds) = if self.x_unit.is_some() { (14.0, "") } else { (0.0, " s") };
         html! {
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.description) {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + below) } role="img" aria-label=(self.description) {
                 @for band in &self.bands {
                     @let (from, to) = (axes.x(band.from), axes.x(band.to));
                     rect class=(band.class) x=(px(from)) y=(TOP) width=(px(to - from)) height=(foot - TOP) {}
@@ -104,10 +109,9 @@ impl Chart {
                     (grid(LEFT, axes.y(value), &(label(value, axes.high - axes.low) + self.unit)))
                 }
                 @for at in ticks(axes.begin, axes.begin + axes.length) {
-                    text class="second" x=(px(axes.x(at))) y=(px(foot + 15.0)) {
-                        (label(at, axes.length)) " " (self.x_unit.as_deref().unwrap_or("s"))
-                    }
+                    text class="second" x=(px(axes.x(at))) y=(px(foot + 15.0)) { (label(at, axes.length)) (seconds) }
                 }
+                @if let Some(unit) = &self.x_unit { text class="tick" x=(end) y=(px(HEIGHT + below - 3.0)) { (unit) } }
                 @for mark in &self.marks {
                     @let x = px(axes.x(*mark));
                     line class="mark" x1=(x) x2=(x) y1=(foot) y2=(px(foot - 8.0)) {}
@@ -305,12 +309,42 @@ mod tests {
         assert_eq!(shares, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
     }
 
+    #[test]
+    fn a_unit_stands_once_where_it_may_be_long() {
+        let drawn = |x_unit| {
+            {
+                Chart {
+                    x_unit,
+                    length_s: 8.0,
+                    ..Chart::default()
+                }
+            }
+            .svg()
+            .into_string()
+        };
+        assert_eq!(
+            drawn(Some("steps of pages".into())).matches("steps of pages").count(),
+            1
+        );
+        assert!(drawn(None).contains(">8 s</text>"));
+    }
+
     proptest! {
         #[test]
         fn ticks_are_few_and_within(low in -1e3f64..1e3, range in 1e-3f64..1e6) {
             let ticks = ticks(low, low + range);
             prop_assert!((2..=12).contains(&ticks.len()), "{ticks:?}");
             prop_assert!(ticks.iter().all(|tick| *tick >= low - range * 1e-6 && *tick <= low + range * (1.0 + 1e-6)));
+        }
+
+        #[test]
+        fn labels_do_not_run_into_each_other(length in 1f64..1e6) {
+            let ticks = ticks(0.0, length);
+            for pair in ticks.windows(2) {
+                let apart = (pair[1] - pair[0]) / length * (WIDTH - LEFT - RIGHT);
+                let width = format!("{} s", label(pair[1], length)).len() as f64 * PHONE_DIGIT;
+                prop_assert!(apart > width, "{ticks:?}");
+            }
         }
 
         #[test]

@@ -10,15 +10,16 @@ use crate::summary::{START_UP, count, figure as figure_of, mode, share};
 use crate::verdict::Standing;
 use crate::view::ViewState;
 
-/// Shows the events of the server, and keeps where wide tables were scrolled to.
+/// Shows the events of the server, and keeps where wide tables were scrolled to, and which one has the focus.
 const SCRIPT: &str = "
 const shown = document.getElementById('shown'), state = document.getElementById('state');
 const events = new EventSource('events');
 const sheets = () => [...shown.querySelectorAll('.sheet')];
 events.onmessage = event => {
-  const at = sheets().map(sheet => sheet.scrollLeft);
+  const at = sheets().map(sheet => sheet.scrollLeft), focused = sheets().indexOf(document.activeElement);
   shown.innerHTML = event.data;
   sheets().forEach((sheet, number) => sheet.scrollLeft = at[number] || 0);
+  sheets()[focused]?.focus({ preventScroll: true });
   state.textContent = 'live';
 };
 events.onerror = () => state.textContent = events.readyState === EventSource.CLOSED

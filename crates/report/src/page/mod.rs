@@ -52,7 +52,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
         (protections(&header.protection))
         @if !report.summary.notes.is_empty() {
             h2 { "Notes" }
-            div class="sheet" { pre { (report.summary.notes.join("\n")) } }
+            div class="sheet" tabindex="0" { pre { (report.summary.notes.join("\n")) } }
         }
         (again("Run it again", command))
         p class="note" {
@@ -68,7 +68,7 @@ pub fn stages(stages: &[StageReport]) -> Markup {
     html! {
         @if !stages.is_empty() {
             h2 { "Stages" }
-            div class="sheet" { table {
+            div class="sheet" tabindex="0" { table {
                 thead { tr { @for (head, _) in COLUMNS { th { (head) } } } }
                 tbody { @for stage in stages {
                     @let [name, rest @ ..] = COLUMNS.map(|(_, text)| text(stage));
@@ -118,7 +118,7 @@ fn protections(protections: &[Protection]) -> Markup {
     html! {
         @if !protections.is_empty() {
             h2 { "Protection" }
-            div class="sheet" { table { @for told in told(protections) {
+            div class="sheet" tabindex="0" { table { @for told in told(protections) {
                 tr {
                     @match told.refused {
                         None => th class="yes" { "obtained" },
@@ -157,7 +157,7 @@ pub fn framed(title: &str, head: &Markup, body: &Markup, command: &str) -> Strin
 
 /// The command line that produced a page.
 pub fn again(title: &str, command: &str) -> Markup {
-    html! { h2 { (title) } div class="sheet" { pre { (command) } } }
+    html! { h2 { (title) } div class="sheet" tabindex="0" { pre { (command) } } }
 }
 
 /// Figures in large type: value and name of each.
@@ -192,7 +192,7 @@ pub fn lines(lines: &[String]) -> Markup {
 /// A table of names and values, without a head.
 pub fn table<N: Render, C: Render>(rows: impl IntoIterator<Item = (N, C)>) -> Markup {
     html! {
-        div class="sheet" { table { @for (name, cell) in rows { tr { th { (name) } td { (cell) } } } } }
+        div class="sheet" tabindex="0" { table { @for (name, cell) in rows { tr { th { (name) } td { (cell) } } } } }
     }
 }
 
@@ -202,7 +202,7 @@ pub fn sheet<C: Render>(rows: &[Vec<C>]) -> Markup {
         return Markup::default();
     };
     html! {
-        div class="sheet" { table {
+        div class="sheet" tabindex="0" { table {
             thead { tr { @for cell in head { th { (cell) } } } }
             tbody { @for row in rows {
                 tr { @for (at, cell) in row.iter().enumerate() {

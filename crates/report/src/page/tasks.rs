@@ -17,7 +17,7 @@ pub fn tasks(tasks: &[TaskReport]) -> Markup {
     html! {
         @if !tasks.is_empty() {
             h2 { "Tasks" }
-            div class="sheet" { table {
+            div class="sheet" tabindex="0" { table {
                 thead { tr {
                     th { "task" } @for (title, _) in COLUMNS { th { (title) } }
                     th { "where a job's time goes" } th { "why late" }
@@ -140,7 +140,7 @@ impl Axes {
 
     /// Round times within the axis: 1, 2 and 5 of each power of ten, or only 1 if those are too many.
     fn times(&self) -> Vec<f64> {
-        const LABELS_MAX: usize = 8;
+        const LABELS_MAX: usize = 6;
         let within = |steps: &[f64]| -> Vec<f64> {
             let powers = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
             let times = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
@@ -166,6 +166,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_runtime::report::Bin;
 
+    use super::super::chart::PHONE_DIGIT;
     use super::*;
     use crate::fixture;
     use crate::fixture::check_nesting;
@@ -200,6 +201,17 @@ mod tests {
     }
 
     proptest! {
+        /// Labels of an axis stand apart where they are largest, on a phone.
+        #[test]
+        fn times_do_not_run_into_each_other(low in 0.5..1e6f64, decades in 0.6..5.0f64) {
+            let axes = Axes { low, high: low * 10f64.powf(decades), most: 10.0 };
+            let times = axes.times();
+            let half = |us: f64| time_label(us).len() as f64 * PHONE_DIGIT / 2.0;
+            for pair in times.windows(2) {
+                prop_assert!(axes.x(pair[1]) - axes.x(pair[0]) > half(pair[0]) + half(pair[1]), "{times:?}");
+            }
+        }
+
         #[test]
         fn any_histogram_can_be_drawn(
             bins in prop::collection::btree_map(-40i32..60, 1u64..1 << 40, 1..30),

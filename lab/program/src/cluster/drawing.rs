@@ -27,7 +27,7 @@ pub fn drawing(trace: &EventTrace) -> Markup {
     let columns = trace.columns().len();
     let (at, said) = (px(LEFT - 10.0), px(WIDTH - RIGHT + 14.0));
     html! {
-        figure { svg viewBox=(size) role="img" aria-label="message chart" {
+        figure class="sheet" tabindex="0" { svg viewBox=(size) role="img" aria-label="message chart" {
             @for (column, name) in trace.columns().iter().enumerate() {
                 @let x = px(place(column, columns));
                 text class="second" x=(x) y="14" { (name) }

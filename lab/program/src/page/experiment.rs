@@ -35,7 +35,7 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
         (table(outcome.setting.iter().chain([&machines]).map(|(name, value)| (name, value))))
         @if !outcome.failures.is_empty() {
             h2 { "What could not be run" }
-            div class="sheet" { pre { (outcome.failures.join("\n")) } }
+            div class="sheet" tabindex="0" { pre { (outcome.failures.join("\n")) } }
         }
     };
     framed(&outcome.name, &head, &body, command)
@@ -56,7 +56,7 @@ fn verdict(outcome: &Outcome) -> Markup {
 fn measures(measures: &[Measure]) -> Markup {
     html! {
         h2 { "Measured" }
-        div class="sheet" { table {
+        div class="sheet" tabindex="0" { table {
             thead { tr { th { "what" } th { "median" } th { "range" } } }
             tbody { @for Measure { name, spread, .. } in measures {
                 @let [median, low, high] = [|it: &Spread| it.median, |it: &Spread| it.low, |it: &Spread| it.high];
@@ -78,7 +78,7 @@ fn claims(outcome: &Outcome) -> Markup {
             "or more do. Structural: holds on every " (outcome.testbed.one()) " with every seed. Not judged: a premise failed. "
             "Setting: restates what the runs were given."
         }
-        div class="sheet" { table {
+        div class="sheet" tabindex="0" { table {
             thead { tr { @for head in ["holds", "claim", "paper", "ours", "range", "runs"] { th { (head) } } } }
             tbody { @for row in &outcome.claims {
                 @let class = match row.outcome { Verdict::Holds => "yes", Verdict::DoesNotHold => "no", _ => "" };
@@ -231,7 +231,7 @@ mod tests {
             "a &lt; b",
             "because &lt;of&gt; that",
             "m &amp; n",
-            "2000 MHz",
+            "2000</text><text class=\"tick\" x=\"504\" y=\"221.0\">MHz</text>",
             "too slow",
         ] {
             assert!(page.contains(part), "no {part}");

@@ -104,7 +104,7 @@ fn judged(goals: &[Goal]) -> Markup {
             "Written down before the first run; that hogs and the disk's writer are judged each, and taking back in "
             "the runs as well, came later and is stricter."
         }
-        div class="sheet" { table {
+        div class="sheet" tabindex="0" { table {
             thead { tr { th { "holds" } th { "goal" } th { "measured" } } }
             tbody { @for goal in goals { (row(goal)) } }
         } }

@@ -35,9 +35,9 @@ pub fn referees(runs: &[RefereeRun], absent: &[String], setting: &str, command: 
         p class="note" { (THROTTLED) "." }
         @if let Some(obtained) = protection(runs) {
             h2 { "Protection inside" }
-            div class="sheet" { pre { (obtained.replace("; ", "\n")) } }
+            div class="sheet" tabindex="0" { pre { (obtained.replace("; ", "\n")) } }
         }
-        @if !absent.is_empty() { h2 { "Not heard" } div class="sheet" { pre { (absent.join("\n")) } } }
+        @if !absent.is_empty() { h2 { "Not heard" } div class="sheet" tabindex="0" { pre { (absent.join("\n")) } } }
     };
     framed("referees", &head, &body, command)
 }
