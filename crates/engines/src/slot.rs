@@ -309,7 +309,7 @@ impl<P, S: Deref<Target = SnapshotSlot<P>>> SlotReader<S> {
         drop(self.call());
     }
 
-    /// One of the calls that are counted; ended when it is dropped.
+    /// Handle of a call that is counted already; dropping it ends the call.
     #[inline(always)]
     fn call(&self) -> Call<'_, P> {
         Call {

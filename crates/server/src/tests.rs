@@ -567,7 +567,7 @@ fn the_guide_has_every_figure_of_a_server() {
     let (shared, pool) = pool(store(TestOs::default()), 1);
     assert!(shared.submit(&mut vec![job(0, vec![asked("TSET pose 1")])]).is_empty());
     punctual_testing::wait_until("the object is there", || crate::info::ages(&shared).len() == 3);
-    // Its keeper counts keys, too.
+    // Stopped first: the pool's keeper counts the keys anew, and would overwrite the number below.
     shared.stop();
     shared.join(pool);
     shared.usage.lock().expect("no panic").keys = 1;

@@ -538,7 +538,7 @@ mod run {
         let page = info.lines().find_map(|line| line.strip_prefix("metrics:")).unwrap();
         wait_until("the page has figures", || {
             let mut stream = TcpStream::connect(page).unwrap();
-            // It is for those that ask within half a second, which a busy machine may not let this test do.
+            // The server drops a reader that asks nothing for half a second; a busy machine may delay this test longer.
             let mut text = String::new();
             let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
             let answered = asked.and_then(|()| stream.read_to_string(&mut text));

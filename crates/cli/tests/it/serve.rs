@@ -873,7 +873,7 @@ fn figures(served: &TestServer) -> String {
     let line = served.lines.iter().find(|line| line.starts_with("figures on http://"));
     let address = line.and_then(|line| line.strip_prefix("figures on http://")?.strip_suffix("/metrics"));
     let ask = |request: &str| {
-        // A page is for those that ask within half a second, which a busy machine may not let this test do.
+        // The server drops a reader that asks nothing for half a second; a busy machine may delay this test longer.
         wait_ok("a page", || {
             let mut stream = std::net::TcpStream::connect(address.expect("its address")).expect("it listens");
             stream.set_read_timeout(Some(BOUND)).expect("a bound");

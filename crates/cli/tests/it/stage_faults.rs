@@ -306,7 +306,7 @@ fn a_state_grows_by_an_upgrade_and_a_refusal_has_its_reason() {
 /// Kills the workers of a run, which are its children of the same program.
 fn kill_workers(process: u32) {
     let program = |process: u32| fs::read_link(format!("/proc/{process}/exe")).ok();
-    // One look at the kernel's list of children may leave some out.
+    // A single read of the kernel's list of children may miss some.
     wait_until("a worker is killed", || {
         let tasks = fs::read_dir(format!("/proc/{process}/task"))
             .expect("threads")

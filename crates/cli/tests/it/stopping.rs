@@ -123,7 +123,7 @@ fn a_run_shows_its_figures_while_it_goes_on() {
         .expect("its address");
     let mut page = String::new();
     punctual_testing::wait_until("the page has jobs", || {
-        // A page is for those that ask within half a second, which a busy machine may not let this test do.
+        // The server drops a reader that asks nothing for half a second; a busy machine may delay this test longer.
         page.clear();
         let mut stream = TcpStream::connect(address).expect("it listens");
         let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");

@@ -172,7 +172,7 @@ fn a_worker_that_hangs_is_replaced() {
         let sink = stages.iter().find(|stage| stage["name"] == "sink")?;
         (sink["steps"].as_u64() > Some(10)).then_some(())
     });
-    // One look at the kernel's list of children may leave some out.
+    // A single read of the kernel's list of children may miss some.
     let (hangs, _) = wait_for("a worker", || workers(radio.id()).into_iter().next());
     // SAFETY: plain numbers; the radio has not reaped it, because it has not ended.
     unsafe { libc::kill(hangs, libc::SIGSTOP) };
