@@ -43,6 +43,9 @@ mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
+/// Longest time of a step where no other is given.
+pub const STEP_MAX: punctual_units::Nanos = punctual_units::Nanos::from_secs(5);
+
 /// Format of saved states, for [`State::convert`].
 pub use postcard;
 

@@ -9,7 +9,7 @@ use punctual_platform::linux::AnnouncedTask;
 use punctual_platform::linux::journal::{Journal, Others};
 use punctual_units::CoreId;
 
-use super::{CORES_MAX, PipelineOptions, STEP_MAX, chosen};
+use super::{CORES_MAX, PipelineOptions, chosen};
 use crate::linux::PipelineError;
 
 /// Real-time work of other programs on the cores of a pipeline.
@@ -42,8 +42,8 @@ impl Announcement {
             let task = |core: &CoreId| AnnouncedTask {
                 core: *core,
                 execution: None,
-                deadline: STEP_MAX,
-                period: STEP_MAX,
+                deadline: crate::STEP_MAX,
+                period: crate::STEP_MAX,
             };
             let tasks = options
                 .priority

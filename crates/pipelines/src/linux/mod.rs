@@ -216,12 +216,9 @@ pub struct PipelineOptions {
     /// than it takes has too many missing.
     pub joined: Vec<(String, String)>,
     /// Longest time of a step: a process that takes longer, or that has frames and room and begins no step for that
-    /// time, is killed, and the step is repeated by the next one. `None`: 5 s.
+    /// time, is killed, and the step is repeated by the next one. `None`: [`STEP_MAX`](crate::STEP_MAX).
     pub step_max: Option<Nanos>,
 }
-
-/// Default of the option [`PipelineOptions::step_max`].
-const STEP_MAX: Nanos = Nanos::from_secs(5);
 
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
@@ -250,7 +247,7 @@ impl Pipeline {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
         let shared = Segment::create(graph, &cores)?;
-        shared.set_step_max(options.step_max.unwrap_or(STEP_MAX));
+        shared.set_step_max(options.step_max.unwrap_or(crate::STEP_MAX));
         for stage in shared.stages() {
             let at = options.placement.get(stage).copied().unwrap_or(0) % shared.cores();
             shared.set_control(stage, Control::held(at as u8, 1));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
+use punctual_pipelines::{Graph, GraphError, STEP_MAX, StageSpec, WhenFull};
 use punctual_units::Nanos;
 use punctual_workload::{Problem, Problems, too_long};
 
@@ -125,7 +125,7 @@ fn check_times(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, k
     if stage.compute > Nanos::ZERO {
         problems.span(stage.compute, key("compute"), "5ms");
         let copies = matches!(&stage.does, Body::Kind(name, _) if name == COPY);
-        let ends = spec.step_max.is_none_or(|most| stage.compute < most);
+        let ends = stage.compute < spec.step_max.unwrap_or(STEP_MAX);
         let what = "its process would be killed within each step: write less than pipeline.step_max";
         problems.require(ends || !copies, key("compute"), what);
     }

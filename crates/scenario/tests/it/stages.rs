@@ -195,6 +195,8 @@ fn a_core_or_a_period_that_is_missing_is_named() {
         "stage[0].compute"
     );
     assert_eq!(refused(|spec| spec.step_max = Some(MS * 6)), "stage[1].compute");
+    // Without the key a step may last 5 s.
+    assert_eq!(refused(|spec| spec.stages[1].compute = MS * 5000), "stage[1].compute");
 }
 
 /// An exclusive task leaves the named cores to the stages, as on Linux; one that names such a core itself is an error.
