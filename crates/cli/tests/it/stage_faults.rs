@@ -177,13 +177,14 @@ fn knobs_are_turned_for_a_late_stage_beside_a_task_in_time() {
         let running = samples.iter().filter(|sample| sample["mode"] == "running");
         let shares: Vec<f64> = running.filter_map(knob).collect();
         let least = shares.iter().copied().reduce(f64::min);
-        assert!(shares[0] > 0.9 && least < Some(0.9), "{hangs}: {shares:?}");
+        // A machine that was taken from the run for long excuses its goals.
+        let excused = report["summary"]["inconclusive"] == true;
+        let is_turned = shares.first() > Some(&0.9) && least < Some(0.9);
+        assert!(excused || is_turned, "{hangs}: {shares:?}");
         let stage = stage(&report);
         let count = |key: &str| stage[key].as_u64().unwrap_or(0);
         assert!(count("late") > 0 && (!hangs || count("missing") > 0), "{stage}");
         let text = String::from_utf8_lossy(&output.stdout);
-        // A machine that was taken from the run for long excuses its goals.
-        let excused = report["summary"]["inconclusive"] == true;
         assert!(excused || text.contains("Goal missed by stage \"faulty\""), "{text}");
         let (out, _) = told(punctual(folder.path(), &["replay", "log.json"]));
         assert!(out.contains("decisions, identical"), "{out}");

@@ -162,7 +162,7 @@ fn entries_that_were_applied_survive_being_killed() {
         let acknowledged = run_and_kill("", root.path(), life(&mut choices));
         at = check(root.path(), acknowledged.max(at)).unwrap_or_else(|loss| panic!("kill {kill}: {loss}"));
     }
-    assert!(at > KILLS, "revision {at} after {KILLS} kills");
+    assert!(at >= KILLS, "revision {at} after {KILLS} kills");
 }
 
 #[test]

@@ -643,12 +643,17 @@ fn what_was_dirty_before_a_flush_is_durable_after_it_whatever_comes_meanwhile() 
             thread.store(unsafe { libc::gettid() }, std::sync::atomic::Ordering::Release);
             store.flush().unwrap()
         });
+        let mut quiet = 0;
         punctual_testing::wait_until("it waits for the write lock", || {
-            let path = format!(
-                "/proc/self/task/{}/stat",
-                thread.load(std::sync::atomic::Ordering::Acquire)
-            );
-            std::fs::read_to_string(path).is_ok_and(|stat| stat.contains(") S "))
+            let tid = thread.load(std::sync::atomic::Ordering::Acquire);
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"));
+            // Other waits are short.
+            quiet = if stat.is_ok_and(|stat| stat.contains(") S ")) {
+                quiet + 1
+            } else {
+                0
+            };
+            quiet >= 5
         });
         (0..20).for_each(offer);
         drop(writer);

@@ -319,11 +319,8 @@ mod tests {
             );
         };
         after("a run", &|done| done.runs > 0);
-        assert!(
-            looping.done().used > Nanos::ZERO,
-            "a linker that takes no time: {:?}",
-            looping.done()
-        );
+        // Counted in whole ticks of 10 ms, which a single run may not take.
+        after("core time", &|done| done.used > Nanos::ZERO);
         let status = fs::read_to_string(format!("/proc/{}/status", looping.pid())).unwrap();
         let parent = status
             .lines()

@@ -24,14 +24,13 @@ fn true_sound() -> Vec<u8> {
     sound.iter().flat_map(|sample| sample.to_le_bytes()).collect()
 }
 
-/// The shipped radio, twice as fast, whose stages are killed while it plays.
+/// The shipped radio, whose stages are killed while it plays.
 #[test]
 fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
     let folder = folder_with(&[]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
     command
         .args(["run", "fm", "--json", "r.json"])
-        .args(["--set", "stage.station.period=5ms"])
         .args(["--set", "stage.sound.program=[\"sh\", \"-c\", \"cat > sound\"]"])
         .current_dir(folder.path())
         .stdout(Stdio::piped());
