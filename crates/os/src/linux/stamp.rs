@@ -47,10 +47,20 @@ fn calibrate() -> Option<u64> {
     if !reliable(Path::new(ROOT)) {
         return None;
     }
-    let (began, first) = (now(), ticks());
+    let (began, first) = both();
     std::thread::sleep(CALIBRATED_OVER);
-    let (ended, last) = (now(), ticks());
+    let (ended, last) = both();
     scale(ended.since(began), last.checked_sub(first)?)
+}
+
+/// The time and the counter at one moment: of some readings the one between whose halves the thread was put off least.
+fn both() -> (Time, u64) {
+    let readings = [(); 8].map(|()| {
+        let (at, ticks) = (now(), ticks());
+        (now().since(at), at, ticks)
+    });
+    let (_, at, ticks) = readings.into_iter().min().expect("eight readings");
+    (at, ticks)
 }
 
 /// The factor for a counter that ticked `ticks` times in `span`; `None` for a counter that stands still, or is slower

@@ -151,7 +151,13 @@ fn snapshot() -> Snapshot {
 /// Settings of the whole system (proc_sys(5)).
 const SETTINGS: [&str; 2] = ["/proc/sys/kernel", "/proc/sys/vm"];
 /// What is among them and tells what happened last; the kernel changes it.
-const NEWS: [&str; 1] = ["ns_last_pid"];
+const NEWS: [&str; 5] = [
+    "ns_last_pid",
+    "perf_event_max_sample_rate",
+    "tainted",
+    "hung_task_warnings",
+    "hung_task_detect_count",
+];
 
 fn files_of(folder: &&str) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
