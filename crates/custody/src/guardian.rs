@@ -34,7 +34,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use punctual_os::linux::poll_entry;
+use punctual_os::Tid;
+use punctual_os::linux::{poll_entry, thread::set_policy};
 
 use super::ledger::{Handle, HolderId, Ledger};
 use super::mounts::mount_points;
@@ -318,8 +319,7 @@ unsafe fn leave_the_parent(kit: &Kit<'_>) {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         libc::chdir(c"/".as_ptr());
-        let ordinary = libc::sched_param { sched_priority: 0 };
-        libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        let _ = set_policy(Tid(0), (libc::SCHED_OTHER, 0));
         // If the group is not this user's, the write fails and the guardian stays.
         for group in kit.groups {
             let _ = write_file(group, b"0");

@@ -25,7 +25,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_os::linux::thread::set_scheduling;
+use punctual_os::linux::thread::{policy_of, set_policy, set_scheduling};
 use punctual_os::{Scheduling, Tid};
 use punctual_units::CoreId;
 
@@ -37,7 +37,7 @@ use super::ledger::{
 use super::recovery;
 use super::stat::{self, flags, start_time};
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Patience, carry_out, hash_of, hash_of_policy, policy_of, set_policy};
+use super::undo::{Errno, Patience, carry_out, hash_of, hash_of_policy};
 use super::{KernelTree, heirs, refused};
 use crate::Refusal;
 

@@ -5,7 +5,9 @@
 use std::ffi::CStr;
 use std::io::Write;
 
-use super::undo::{Errno, Fd, errno};
+use punctual_os::linux::errno;
+
+use super::undo::{Errno, Fd};
 
 /// Indices of a thread's state, flags and start time in its `stat`, counted behind the program's name
 /// (proc_pid_stat(5), fields 3, 9 and 22).

@@ -16,9 +16,10 @@
 use std::ffi::CStr;
 
 use punctual_os::Tid;
+use punctual_os::linux::errno;
+use punctual_os::linux::thread::{policy_of, set_policy};
 
 use super::core_mask::{self, CoreMask, affinity_of};
-use super::last_error;
 use super::ledger::{Content, LastValue, LedgerAction, NOT_OURS, Text, number, parse_list};
 use super::stat::{STAT_BYTES, read_file, start_time};
 
@@ -186,11 +187,6 @@ fn is_cooled(path: &CStr, wish: &[u8]) -> bool {
 
 pub(crate) fn until_zero(field: &[u8]) -> &CStr {
     CStr::from_bytes_until_nul(field).unwrap_or(c"")
-}
-
-/// Error number of the last system call.
-pub(crate) fn errno() -> Errno {
-    last_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// A file descriptor that closes itself.
@@ -423,32 +419,6 @@ fn set_scheduling(stat: &CStr, started: &[u8], found: (i32, i32), last: LastValu
     match done {
         Err(libc::ESRCH) => Ok(()),
         done => done,
-    }
-}
-
-/// Policy of a thread, with its flags, and its real-time priority (sched_getscheduler(2)).
-pub(crate) fn policy_of(thread: Tid) -> Result<(i32, i32), Errno> {
-    let mut param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: plain numbers, and a valid place that the call fills.
-    unsafe {
-        match libc::sched_getscheduler(thread.0) {
-            policy if policy >= 0 && libc::sched_getparam(thread.0, &mut param) == 0 => {
-                Ok((policy, param.sched_priority))
-            }
-            _ => Err(errno()),
-        }
-    }
-}
-
-/// Sets the policy of a thread, with its flags, and its real-time priority.
-pub(crate) fn set_policy(thread: Tid, (policy, priority): (i32, i32)) -> Result<(), Errno> {
-    let param = libc::sched_param {
-        sched_priority: priority,
-    };
-    // SAFETY: `param` is valid; the call only reads it.
-    match unsafe { libc::sched_setscheduler(thread.0, policy, &param) } {
-        0 => Ok(()),
-        _ => Err(errno()),
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn read(clock: libc::clockid_t) -> Option<Nanos> {
 /// Converts `span` for the kernel. The longest one is 584 years of seconds: it fits.
 pub fn timespec(span: Nanos) -> libc::timespec {
     libc::timespec {
-        tv_sec: (span.0 / NANOS_PER_SEC) as libc::time_t,
+        tv_sec: (span.0 / NANOS_PER_SEC) as _,
         tv_nsec: (span.0 % NANOS_PER_SEC) as libc::c_long,
     }
 }

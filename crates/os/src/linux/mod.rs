@@ -166,3 +166,8 @@ pub fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd
 pub fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()
 }
+
+/// Error number of the last system call (errno(3)).
+pub fn errno() -> i32 {
+    last_error().raw_os_error().unwrap_or(libc::EIO)
+}

@@ -4,7 +4,7 @@
 
 use punctual_units::Nanos;
 
-use super::{clock, last_error, refused};
+use super::{clock, errno, last_error, refused};
 use crate::{REAL_TIME_PRIORITIES, Refusal, Scheduling, Tid};
 
 impl Tid {
@@ -37,13 +37,10 @@ pub fn real_time(priority: u8) -> Result<(), Refusal> {
 pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
     let what = || format!("reading the scheduling of thread {thread}");
     let gone = |why: std::io::Error| refused(what(), why, "name a thread that is alive");
-    let policy = policy_of(thread).map_err(gone)?;
-    let mut param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `param` is valid and filled by the call.
-    if unsafe { libc::sched_getparam(thread.0, &mut param) } != 0 {
-        return Err(gone(last_error()));
-    }
-    let priority = u8::try_from(param.sched_priority).unwrap_or(0);
+    let (policy, priority) = policy_of(thread)
+        .map_err(std::io::Error::from_raw_os_error)
+        .map_err(gone)?;
+    let priority = u8::try_from(priority).unwrap_or(0);
     match policy & !libc::SCHED_RESET_ON_FORK {
         libc::SCHED_OTHER => Ok(Scheduling::Other {
             nice: nice_of(thread).map_err(gone)?,
@@ -69,7 +66,7 @@ pub fn scheduling(thread: Tid) -> Result<Scheduling, Refusal> {
 /// As for [`scheduling`].
 pub fn scheduling_to_lend(thread: Tid) -> Result<Scheduling, Refusal> {
     match policy_of(thread) {
-        Ok(policy) if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE => {
+        Ok((policy, _)) if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE => {
             Ok(Scheduling::Fifo(*REAL_TIME_PRIORITIES.end()))
         }
         _ => scheduling(thread),
@@ -115,7 +112,11 @@ pub fn set_scheduling(thread: Tid, scheduling: Scheduling) -> Result<(), Refusal
         Some(libc::ESRCH) => refusal(&why, "name a thread that is alive"),
         _ => refusal(&why, GRANT_REAL_TIME),
     };
-    let reset_on_fork = policy_of(thread).map_err(refusal_of)? & libc::SCHED_RESET_ON_FORK;
+    let reset_on_fork = policy_of(thread)
+        .map_err(std::io::Error::from_raw_os_error)
+        .map_err(refusal_of)?
+        .0
+        & libc::SCHED_RESET_ON_FORK;
     // Nice first: should the policy be refused afterwards, the thread still runs under its old one. The kernel keeps
     // nice values across policies, and setting an unchanged value could be refused for nothing.
     if let Some(nice) = nice
@@ -123,21 +124,40 @@ pub fn set_scheduling(thread: Tid, scheduling: Scheduling) -> Result<(), Refusal
     {
         set_nice(thread, nice).map_err(refusal_of)?;
     }
-    let param = libc::sched_param {
-        sched_priority: i32::from(priority),
-    };
-    // SAFETY: `param` is valid; the call only reads it.
-    match unsafe { libc::sched_setscheduler(thread.0, policy | reset_on_fork, &param) } {
-        0 => Ok(()),
-        _ => Err(refusal_of(last_error())),
+    let wanted = (policy | reset_on_fork, i32::from(priority));
+    set_policy(thread, wanted)
+        .map_err(std::io::Error::from_raw_os_error)
+        .map_err(refusal_of)
+}
+
+/// Policy of `thread`, with its flags, and its real-time priority (sched_getscheduler(2)).
+///
+/// # Errors
+/// The error number of the system (errno(3)). Nothing is allocated: a child may call this between fork and exec.
+pub fn policy_of(thread: Tid) -> Result<(i32, i32), i32> {
+    let mut priority = 0_i32;
+    // SAFETY: a number, and a valid `sched_param`, of which the kernel knows the priority alone. System calls, because
+    // the functions of musl's library of these names refuse all threads.
+    unsafe {
+        match libc::syscall(libc::SYS_sched_getscheduler, thread.0) {
+            policy if policy >= 0 && libc::syscall(libc::SYS_sched_getparam, thread.0, &mut priority) == 0 => {
+                Ok((policy as i32, priority))
+            }
+            _ => Err(errno()),
+        }
     }
 }
 
-/// Policy number of `thread`, with its reset-on-fork flag.
-fn policy_of(thread: Tid) -> std::io::Result<i32> {
-    // SAFETY: takes and returns plain numbers.
-    let policy = unsafe { libc::sched_getscheduler(thread.0) };
-    if policy < 0 { Err(last_error()) } else { Ok(policy) }
+/// Sets the policy of `thread`, with its flags, and its real-time priority (sched_setscheduler(2)).
+///
+/// # Errors
+/// As of [`policy_of`].
+pub fn set_policy(thread: Tid, (policy, priority): (i32, i32)) -> Result<(), i32> {
+    // SAFETY: numbers, and a valid `sched_param`, which the call only reads; see `policy_of`.
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread.0, policy, &priority) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
 }
 
 fn nice_of(thread: Tid) -> std::io::Result<i32> {

@@ -787,7 +787,7 @@ mod tests {
     /// Sleeps until an instant by an absolute timer; returns at once for one in the past.
     fn sleep_until(at: Time) {
         let at = libc::timespec {
-            tv_sec: (at.0 / 1_000_000_000) as libc::time_t,
+            tv_sec: (at.0 / 1_000_000_000) as _,
             tv_nsec: (at.0 % 1_000_000_000) as libc::c_long,
         };
         // SAFETY: the time lives until the call returns, which reads it only.
