@@ -12,6 +12,11 @@ fn main() -> ExitCode {
     let source = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("tracer");
     let library = PathBuf::from(variable("OUT_DIR")).join("tracer.so");
     println!("cargo::rerun-if-changed={}", source.display());
+    // For the emulator's C library, which is the system's, also where the program itself is linked with musl's.
+    let target = match variable("HOST").ends_with("-gnu") {
+        true => variable("TARGET").replace("-musl", "-gnu"),
+        false => variable("TARGET"),
+    };
     let mut compile = Command::new(variable("RUSTC"));
     compile
         .args([
@@ -22,7 +27,7 @@ fn main() -> ExitCode {
             "--edition",
             "2024",
         ])
-        .args(["--cap-lints", "allow", "--target", &variable("TARGET")])
+        .args(["--cap-lints", "allow", "--target", &target])
         // Always optimised: at a debug build's speed no run of a useful length can be profiled.
         .args([
             "-C",
@@ -33,6 +38,8 @@ fn main() -> ExitCode {
             "panic=abort",
             "-C",
             "strip=symbols",
+            "-C",
+            "target-feature=-crt-static",
         ])
         .arg(source.join("lib.rs"))
         .arg("-o")
