@@ -191,7 +191,7 @@ fn client_figures(door: &DoorState) -> impl Iterator<Item = Figure> {
             door.totals.begun,
             "Connections since the start",
         )
-        .named("connections_total"),
+        .named("connections_received_total"),
     ];
     let bytes = byte_figures("client", ["client_bytes_read", "client_bytes_written"], door.traffic);
     section("Clients", counts.into_iter().chain(bytes))
@@ -461,6 +461,8 @@ pub(crate) mod tests {
                 assert!(value.parse::<f64>().is_ok(), "{line}");
             }
         }
+        let page = punctual_server::figures::open_metrics(page);
+        assert_eq!(punctual_testing::open_metrics::check(&page), Ok(()), "{page}");
     }
 
     /// The guide lists the figures of a node, by name, labels and help.
@@ -468,6 +470,7 @@ pub(crate) mod tests {
     fn the_guide_has_every_figure_of_a_node() {
         let mut figures = figures();
         figures.objects.arrival_ages = [Some(Nanos(1)); 2];
+        check_page(&figures.metrics());
         let table = punctual_testing::guide::figures(&figures.metrics());
         punctual_testing::guide::holds("reference/figures.md", "figures of a node", &table);
     }

@@ -1,4 +1,4 @@
-//! Figures, each described once; INFO and the page for Prometheus are rendered from one list of them.
+//! Figures, each described once; INFO and the pages for Prometheus are rendered from one list of them.
 //!
 //! **Names.** INFO shows a figure under its key. On the page its name is that key, with the unit in full
 //! (`queue_wait_us` is `queue_wait_seconds`), unless the description names it otherwise; names that end in `_total` are
@@ -260,6 +260,29 @@ pub fn prometheus(prefix: &str, figures: &[Figure]) -> String {
     families.into_iter().map(|(_, samples)| samples).collect()
 }
 
+/// Rewrites pages of [`prometheus`] as OpenMetrics 1.0.0: a counter's family is named without `_total`, a unit is
+/// declared, and the text has an end.
+pub fn open_metrics(pages: &str) -> String {
+    let mut text = String::new();
+    for line in pages.lines() {
+        let mut words = line.splitn(4, ' ');
+        match [(); 4].map(|()| words.next()) {
+            [Some("#"), Some(kind), Some(name), Some(rest)] => {
+                let family = name.strip_suffix("_total").unwrap_or(name);
+                let unit = ["seconds", "bytes"]
+                    .into_iter()
+                    .find(|unit| family.ends_with(&format!("_{unit}")));
+                if let (Some(unit), "TYPE") = (unit, kind) {
+                    text += &format!("# UNIT {family} {unit}\n");
+                }
+                text += &format!("# {kind} {family} {rest}\n");
+            }
+            _ => text += &format!("{line}\n"),
+        }
+    }
+    text + "# EOF\n"
+}
+
 /// Escapes a text for use between the quotes of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
@@ -322,6 +345,18 @@ mod tests {
             !page.contains("test_wait_") && page.ends_with("punctual_test_share 0.5\n"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_page_as_open_metrics_names_families_units_and_its_end() {
+        let page = open_metrics(&(prometheus("test_", &list()) + &prometheus("other_", &list())));
+        assert_eq!(punctual_testing::open_metrics::check(&page), Ok(()), "{page}");
+        let jobs = "# HELP punctual_test_jobs Jobs.\n# TYPE punctual_test_jobs counter\n\
+                    punctual_test_jobs_total{result=\"done\"} 7\n";
+        assert!(page.contains(jobs), "{page}");
+        let waits = "# UNIT punctual_test_waits_seconds seconds\n# TYPE punctual_test_waits_seconds summary\n";
+        assert!(page.contains(waits), "{page}");
+        assert_eq!(open_metrics(""), "# EOF\n");
     }
 
     #[test]

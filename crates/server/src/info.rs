@@ -64,7 +64,7 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     let [carried_out, timely, expired, backlog] = outcomes(counts);
     let found = "Values that GET, HGET and MGET asked for, by whether they were there";
     all.extend(section("Stats", [
-        figure("total_connections_received", totals.begun, "Connections since the start").named("connections_total"),
+        figure("total_connections_received", totals.begun, "Connections since the start").named("connections_received_total"),
         carried_out,
         ended("rejected_connections", totals.refused, "too_many"),
         ended("dropped_connections", totals.dropped, "slow"),

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::figures::open_metrics;
+
 /// Time limit for a reader's request, and for each part of the page. A busy machine may put off a test for longer.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 500 });
 /// The longest request that is read, in bytes.
@@ -82,6 +84,8 @@ impl Page {
 pub enum PageAnswer {
     /// A document: its media type, and its text.
     Document(&'static str, String),
+    /// Figures as [`prometheus`](crate::figures::prometheus) renders them; as OpenMetrics for readers that prefer it.
+    Figures(String),
     /// Events (the browser's `EventSource`): this text now, and that of each later edition.
     Events(String),
     /// There is none.
@@ -141,7 +145,7 @@ impl<F: Send + 'static> PublishedFigures<F> {
     /// As of [`PublishedFigures::serve_pages`].
     pub fn serve(page: Option<Page>, text: impl Fn(&F) -> String + Send + 'static) -> io::Result<PublishedFigures<F>> {
         PublishedFigures::serve_pages(page, move |path, figures| match path {
-            "/metrics" => PageAnswer::Document("text/plain; version=0.0.4", figures.map(&text).unwrap_or_default()),
+            "/metrics" => PageAnswer::Figures(figures.map(&text).unwrap_or_default()),
             _ => PageAnswer::Missing,
         })
     }
@@ -224,6 +228,12 @@ fn answer(
             "this page is for this machine alone: ask for it at localhost, or at a loopback address\n".into(),
         ),
         (Some(b"GET"), PageAnswer::Document(kind, text)) => ("200 OK", kind, text),
+        (Some(b"GET"), PageAnswer::Figures(text)) if field(&request, "accept").is_some_and(prefers_open_metrics) => (
+            "200 OK",
+            "application/openmetrics-text; version=1.0.0",
+            open_metrics(&text),
+        ),
+        (Some(b"GET"), PageAnswer::Figures(text)) => ("200 OK", "text/plain; version=0.0.4", text),
         (Some(b"GET"), PageAnswer::Events(text)) if has_room => {
             let head = head("200 OK", "text/event-stream", "Cache-Control: no-store");
             let unsent = [head.into_bytes(), event(&text)].concat();
@@ -250,16 +260,43 @@ fn answer(
 
 /// Whether a request names this machine as its host, by a loopback address or as localhost, or no host.
 fn is_for_this_machine(request: &[u8]) -> bool {
-    let request = String::from_utf8_lossy(request);
-    let mut fields = request.lines().filter_map(|line| line.split_once(':'));
-    let host = fields.find(|(name, _)| name.eq_ignore_ascii_case("host"));
-    host.is_none_or(|(_, host)| {
-        let host = host.trim();
+    field(request, "host").is_none_or(|host| {
         let address = host.parse().map(|address: SocketAddr| address.ip());
         let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
         let is_named = || { host.split(':').next() }.is_some_and(|name| name.eq_ignore_ascii_case("localhost"));
         address.map_or_else(|_| is_named(), |address| address.is_loopback())
     })
+}
+
+/// Values of the request's header fields of this name, as one list (RFC 9110, section 5.3); `None` if there are none.
+fn field(request: &[u8], name: &str) -> Option<String> {
+    let request = String::from_utf8_lossy(request);
+    let fields = request.lines().filter_map(|line| line.split_once(':'));
+    let values = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+    let values: Vec<_> = values.map(|(_, value)| value.trim()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+/// Whether a reader with this Accept field wants OpenMetrics 1.0.0 at least as much as the older text: by their weights
+/// (RFC 9110, section 12.5.1). A range with `*` is for the older text, which every reader can parse.
+fn prefers_open_metrics(accept: String) -> bool {
+    let weight = |kind: &str, version: &str| {
+        let weights = accept.split(',').filter_map(|range| {
+            let (mut parts, mut weight) = (range.split(';').map(str::trim), 1.0);
+            let is_kind = parts.next()?.eq_ignore_ascii_case(kind);
+            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+                match name {
+                    "q" => weight = value.parse().unwrap_or(0.0),
+                    "version" if value != version => return None,
+                    _ => {}
+                }
+            }
+            is_kind.then_some(weight)
+        });
+        weights.fold(0.0, f64::max)
+    };
+    let open = weight("application/openmetrics-text", "1.0.0");
+    open > 0.0 && open >= weight("text/plain", "0.0.4")
 }
 
 /// Head of an answer. A document may ask this server alone for more.
@@ -320,6 +357,51 @@ mod tests {
             assert!(!is_answered(host), "{host}");
         }
         assert!(is_for_this_machine(b"GET /metrics HTTP/1.0\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_reader_gets_open_metrics_if_it_prefers_that() {
+        for accept in [
+            "application/openmetrics-text",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            "text/html, Application/OpenMetrics-Text;version=1.0.0;q=0.1",
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+             text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        ] {
+            assert!(prefers_open_metrics(accept.into()), "{accept}");
+        }
+        for accept in [
+            "",
+            "*/*",
+            ";,=;q",
+            "text/plain",
+            "application/openmetrics-text;version=2.0.0",
+            "application/openmetrics-text;q=0",
+            "application/openmetrics-text;q=nan",
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.6",
+        ] {
+            assert!(!prefers_open_metrics(accept.into()), "{accept}");
+        }
+        let page = Page::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let figures =
+            PublishedFigures::serve(Some(page), |(): &()| "# TYPE a_total counter\na_total 1\n".into()).unwrap();
+        figures.publish(|| ());
+        let asked = |host: &str| {
+            let (head, mut rest) = asked(figures.address.unwrap(), "/metrics", host);
+            let mut text = String::new();
+            rest.read_to_string(&mut text).unwrap();
+            (head, text)
+        };
+        let (head, text) = asked("localhost");
+        assert!(
+            head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+            "{head}"
+        );
+        assert_eq!(text, "# TYPE a_total counter\na_total 1\n");
+        let (head, text) = asked("localhost\r\naccept: application/openmetrics-text; version=1.0.0");
+        let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+        assert!(head.contains(kind), "{head}");
+        assert_eq!(text, "# TYPE a counter\na_total 1\n# EOF\n");
     }
 
     #[test]

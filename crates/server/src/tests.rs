@@ -587,6 +587,9 @@ fn the_guide_has_every_figure_of_a_server() {
     let mut figures = crate::info::figures(&shared, &options, address, &crate::door::DoorState::default());
     figures.extend(crate::info::ages(&shared));
     figures.extend(tasks.figures());
-    let table = punctual_testing::guide::figures(&prometheus("", &figures));
+    let page = prometheus("", &figures);
+    let open = crate::figures::open_metrics(&page);
+    assert_eq!(punctual_testing::open_metrics::check(&open), Ok(()), "{open}");
+    let table = punctual_testing::guide::figures(&page);
     punctual_testing::guide::holds("reference/figures.md", "figures of a server", &table);
 }

@@ -15,6 +15,7 @@ mod kernel;
 mod machine;
 #[cfg(target_os = "linux")]
 pub mod neighbours;
+pub mod open_metrics;
 #[cfg(target_os = "linux")]
 mod ports;
 #[cfg(target_os = "linux")]
