@@ -25,6 +25,8 @@ const FILES: &[(&str, &[u8])] = built_in![
     "data/profiles/ocean.scaled.csv",
     "data/fire/sensors.csv",
     "data/fire/readings.csv.zst",
+    // An example, which `crate` of `punctual new` is made of.
+    "robot.rs",
 ];
 
 /// Content of a built-in file, by its path in the project's folder.

@@ -52,7 +52,7 @@ pub enum Command {
     /// Report that a job of a task begins or ends, for scripts; does nothing if no `punctual attach` runs
     #[command(hide = true)]
     Job(JobWords),
-    /// List the built-in scenarios, or write one to a file, to start your own
+    /// List the built-in scenarios, or write one, or a crate in Rust, to start your own
     New(New),
     /// Learn how this machine responds, and design a feedback controller
     #[command(subcommand)]
@@ -257,9 +257,9 @@ impl StoreDurability {
 /// Arguments of `punctual new`.
 #[derive(Debug, Args)]
 pub struct New {
-    /// Name of the scenario, such as robot; without it, all are listed
+    /// Name of the scenario, such as robot, or `crate`; without it, all are listed
     pub scenario: Option<PathBuf>,
-    /// File to write, which must not exist; - is standard output [default: the name with .toml]
+    /// File or folder to write, which must not exist; - is standard output [default: the name with .toml; robot]
     pub file: Option<PathBuf>,
 }
 

@@ -34,9 +34,9 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
     );
 
     let listed = String::from_utf8(punctual(here, &["new"]).stdout).expect("text");
-    assert_eq!(listed.lines().count(), 5, "{listed}");
+    assert_eq!(listed.lines().count(), 6, "{listed}");
     std::fs::create_dir(here.join("sub")).expect("a folder");
-    for name in listed.lines().filter_map(|line| line.split(' ').next()) {
+    for name in listed.lines().take(5).filter_map(|line| line.split(' ').next()) {
         let file = format!("sub/{name}-of-mine.toml");
         punctual(here, &["new", name, &file]);
         punctual(here, &["run", &file, "--platform", "sim", "--duration", "5s"]);
@@ -46,6 +46,52 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
         refused.starts_with("rowboat: ") && refused.contains("fire-rescue, robot, "),
         "{refused}"
     );
+}
+
+/// The gate builds and runs its program as an example; a crate of its own would be built from nothing.
+#[test]
+fn a_new_crate_has_the_guides_robot_and_depends_on_this_clone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, robot) = (folder.path(), folder.path().join("deep/robot"));
+    let said = punctual(here, &["new", "crate", "deep/robot"]).stdout;
+    assert!(
+        String::from_utf8_lossy(&said).contains("deep/robot: cd deep/robot && cargo run"),
+        "{said:?}"
+    );
+    let refused = common::refused(here, &["new", "crate", "deep/robot"]);
+    assert!(
+        refused.contains("deep/robot already exists; choose a new folder"),
+        "{refused}"
+    );
+    std::fs::write(here.join("file"), "").expect("a file");
+    assert!(common::refused(here, &["new", "crate", "file/robot"]).starts_with("file/robot: "));
+
+    let program = std::fs::read_to_string(robot.join("src/main.rs")).expect("a program");
+    let blocks = punctual_testing::guide::blocks().into_iter();
+    let shown: Vec<_> = blocks
+        .filter(|block| block.place.contains("/robot.md:") && block.kind == "rust")
+        .collect();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(
+        program, shown[0].text,
+        "examples/robot.rs is not the program in docs/guide/robot.md"
+    );
+    assert_eq!(punctual(here, &["new", "crate", "-"]).stdout, program.as_bytes());
+
+    std::fs::copy(Path::new(ROOT).join("Cargo.lock"), robot.join("Cargo.lock")).expect("a copy");
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo
+        .args(["tree", "--offline", "--depth", "1", "--prefix", "none"])
+        .current_dir(&robot);
+    let tree = punctual_testing::output(&mut cargo, common::BOUND).expect("cargo starts");
+    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+    let clone = Path::new(ROOT).canonicalize().expect("a folder");
+    let front = format!(
+        "punctual v{} ({})",
+        env!("CARGO_PKG_VERSION"),
+        clone.join("crates/punctual").display()
+    );
+    assert_eq!(tree.lines().nth(1), Some(front.as_str()), "{tree}");
 }
 
 /// The shipped file with all five systems in it, on the machine that has every knob.
