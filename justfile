@@ -21,3 +21,11 @@ guide:
 deb:
     packaging/deb
 
+
+# The program for any Linux, in one file
+static:
+    packaging/static
+
+# An image for podman and docker with that file alone
+oci:
+    packaging/oci
