@@ -65,8 +65,9 @@ fn without_order() {
 
 /// A pair is installed again and again, while another thread reads it at one cut.
 fn slots_are_read_whole_and_in_order() {
-    let (left, right, installs) = (Slot::keeping(2, 20), Slot::keeping(2, 20), Installs::default());
-    let value = |number: u64| vec![number as u8; 1 + number as usize];
+    let (left, right, installs) = (Slot::keeping(2, 56), Slot::keeping(2, 56), Installs::default());
+    // Of one word and of several, the last of which is not full.
+    let value = |number: u64| vec![number as u8; 1 + 8 * number as usize];
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1..=INSTALLS {

@@ -545,7 +545,9 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     #[inline]
     pub(crate) fn slot(&self, object: ObjectId) -> Result<&Slot, StoreError> {
-        self.objects.slot(object).ok_or(StoreError::UnknownObject(object))
+        self.objects
+            .slot(object)
+            .ok_or_else(|| StoreError::UnknownObject(object))
     }
 
     /// Calls `look` with the value of `key`, of a plain record or a temporal object.

@@ -88,6 +88,7 @@ impl KeyIndex {
         None
     }
 
+    #[inline]
     pub fn key(&self, object: ObjectId) -> &[u8] {
         &self.keys[object.index()]
     }

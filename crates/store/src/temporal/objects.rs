@@ -166,6 +166,7 @@ impl Objects {
         }
     }
 
+    #[inline]
     pub fn key(&self, object: ObjectId) -> &[u8] {
         match self.created_at(object) {
             None => self.index.key(object),

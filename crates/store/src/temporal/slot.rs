@@ -23,6 +23,7 @@
 //! has its number; a read of several objects does before its second look. Between the two looks, two readers that see
 //! two writers' values are ordered by a sequentially consistent fence.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use punctual_units::{Seq, Time};
@@ -307,7 +308,7 @@ impl Slot {
     #[inline]
     pub(crate) fn append_at(&self, cut: u64, value: &mut Vec<u8>) -> Result<Option<Sample>, Overwritten> {
         let newest = self.newest_at(cut)?;
-        newest.map(|version| self.append(version, cut, value)).transpose()
+        newest.map(|(_, copy)| append(copy, cut, value)).transpose()
     }
 
     /// Number and sampling instant of the latest value; not counted as a read.
@@ -333,7 +334,7 @@ impl Slot {
     #[inline]
     pub fn sample_at(&self, cut: u64) -> Result<Option<Sample>, Overwritten> {
         let newest = self.newest_at(cut)?;
-        newest.map(|version| self.consistent(version, cut, |_| ())).transpose()
+        newest.map(|(_, copy)| consistent(copy, cut, || ())).transpose()
     }
 
     /// Appends the last values of `cut` to `readings`, the oldest first, at most as many as are [kept](Slot::kept).
@@ -341,12 +342,12 @@ impl Slot {
     /// # Errors
     /// [`Overwritten`]: `readings` may hold some of them.
     pub fn history_at(&self, cut: u64, readings: &mut ReadingBuffer) -> Result<(), Overwritten> {
-        let Some(newest) = self.newest_at(cut)? else {
+        let Some((newest, _)) = self.newest_at(cut)? else {
             return Ok(());
         };
         let oldest = newest.saturating_sub(self.copies - 2).max(1);
         (oldest..=newest)
-            .try_for_each(|version| readings.append(|bytes| self.append(version, cut, bytes).map(Some)))?;
+            .try_for_each(|version| readings.append(|bytes| append(self.copy(version), cut, bytes).map(Some)))?;
         // Values of one cut have one number: whole ones that came into the copies of the oldest show by the version.
         match self.version.load(Ordering::Acquire) <= newest + 1 {
             true => Ok(()),
@@ -354,14 +355,15 @@ impl Slot {
         }
     }
 
-    /// Version of the newest value whose number is at most `cut`; `None` if there was none yet.
+    /// Version and copy of the newest value whose number is at most `cut`; `None` if there was none yet.
     #[inline]
-    fn newest_at(&self, cut: u64) -> Result<Option<u64>, Overwritten> {
+    fn newest_at(&self, cut: u64) -> Result<Option<(u64, &[AtomicU64])>, Overwritten> {
         let version = self.version.load(Ordering::Acquire);
         let mut behind = 0;
         while behind < self.copies.min(version) {
-            if self.copy(version - behind)[0].load(Ordering::Acquire) <= cut {
-                return Ok(Some(version - behind));
+            let copy = self.copy(version - behind);
+            if copy[0].load(Ordering::Acquire) <= cut {
+                return Ok(Some((version - behind, copy)));
             }
             behind += 1;
         }
@@ -372,44 +374,6 @@ impl Slot {
         } else {
             Err(Overwritten)
         }
-    }
-
-    /// Appends the value of version `version`, if its number is at most `cut`, to `value`.
-    #[inline]
-    fn append(&self, version: u64, cut: u64, value: &mut Vec<u8>) -> Result<Sample, Overwritten> {
-        let before = value.len();
-        self.consistent(version, cut, |copy| {
-            let len = copy[3].load(Ordering::Relaxed) as usize;
-            // A length read beside the words of another value may be too long; the result is discarded below.
-            let words = &copy[HEADER_WORDS..][..len.div_ceil(WORD).min(copy.len() - HEADER_WORDS)];
-            value.resize(before + words.len() * WORD, 0);
-            let (chunks, _) = value[before..].as_chunks_mut::<WORD>();
-            for (bytes, word) in chunks.iter_mut().zip(words) {
-                *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            }
-            value.truncate(before.saturating_add(len));
-        })
-    }
-
-    #[inline]
-    fn consistent(&self, version: u64, cut: u64, look: impl FnOnce(&[AtomicU64])) -> Result<Sample, Overwritten> {
-        let copy = self.copy(version);
-        // In this order: a number that was there before a newer sequence number is not found after it.
-        let (seq, number) = (copy[1].load(Ordering::Acquire), copy[0].load(Ordering::Acquire));
-        if number > cut {
-            return Err(Overwritten);
-        }
-        let sampled_at = copy[2].load(Ordering::Relaxed);
-        look(copy);
-        fence(Ordering::Acquire);
-        // Values between two installs of several objects have one number, but each has a sequence number of its own.
-        if copy[0].load(Ordering::Acquire) != number || copy[1].load(Ordering::Relaxed) != seq {
-            return Err(Overwritten);
-        }
-        Ok(Sample {
-            seq: Seq(seq),
-            sampled_at: (sampled_at != UNKNOWN).then_some(Time(sampled_at)),
-        })
     }
 
     /// The copy that holds the value of this version.
@@ -423,6 +387,56 @@ impl Slot {
         };
         &self.words[at as usize * self.copy_words..][..self.copy_words]
     }
+}
+
+/// Appends the value of `copy`, if its number is at most `cut`, to `value`.
+#[inline]
+fn append(copy: &[AtomicU64], cut: u64, value: &mut Vec<u8>) -> Result<Sample, Overwritten> {
+    consistent(copy, cut, || {
+        // A length read beside the words of another value may be too long; the result is discarded below.
+        let words = &copy[HEADER_WORDS..];
+        let len = (copy[3].load(Ordering::Relaxed) as usize).min(words.len() * WORD);
+        let words = &words[..len.div_ceil(WORD)];
+        value.reserve(words.len() * WORD);
+        let room = &mut value.spare_capacity_mut().as_chunks_mut().0[..words.len()];
+        // Four words at a time: to count them takes longer than to copy them.
+        let ((rooms, room), (blocks, words)) = (room.as_chunks_mut(), words.as_chunks::<4>());
+        for (room, words) in rooms.iter_mut().zip(blocks) {
+            *room = words.each_ref().map(bytes_of);
+        }
+        for (room, word) in room.iter_mut().zip(words) {
+            *room = bytes_of(word);
+        }
+        // Not by `resize`, which would first write zeroes to all of it.
+        // SAFETY: the words, which have just been written, are at least so long.
+        unsafe { value.set_len(value.len() + len) };
+    })
+}
+
+#[inline]
+fn consistent(copy: &[AtomicU64], cut: u64, look: impl FnOnce()) -> Result<Sample, Overwritten> {
+    // In this order: a number that was there before a newer sequence number is not found after it.
+    let (seq, number) = (copy[1].load(Ordering::Acquire), copy[0].load(Ordering::Acquire));
+    if number > cut {
+        return Err(Overwritten);
+    }
+    let sampled_at = copy[2].load(Ordering::Relaxed);
+    look();
+    fence(Ordering::Acquire);
+    // Values between two installs of several objects have one number, but each has a sequence number of its own.
+    if copy[0].load(Ordering::Acquire) != number || copy[1].load(Ordering::Relaxed) != seq {
+        return Err(Overwritten);
+    }
+    Ok(Sample {
+        seq: Seq(seq),
+        sampled_at: (sampled_at != UNKNOWN).then_some(Time(sampled_at)),
+    })
+}
+
+/// The bytes of a word, for memory that nothing was written to yet.
+#[inline]
+fn bytes_of(word: &AtomicU64) -> [MaybeUninit<u8>; WORD] {
+    word.load(Ordering::Relaxed).to_ne_bytes().map(MaybeUninit::new)
 }
 
 /// The bytes as words, the last one padded with zeroes.
