@@ -19,8 +19,8 @@
 //! may split them ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where `taken` meets `spare` are
 //! both made tight: `spare` by a look at the free pages, and `taken` by the pages that a transaction holds at any time:
 //! the largest growth of its trees, a copy of each branch, a copy of each leaf that it has changed, and all large
-//! values that it has put. From then on, the address of a record shows whether a change copies its leaf: a leaf not yet
-//! copied lies in the map, a copy does not.
+//! values that it has put. From then on and from [`LEAVES_UNSEEN`] on, the address of a record shows whether a change
+//! copies its leaf: a leaf not yet copied lies in the map, a copy does not.
 //!
 //! **Pages kept by readers** count as used. Once half of the reserve itself is used up, the store ends readers
 //! ([`is_tight`](punctual_store::engine::Engine::is_tight)).
@@ -41,6 +41,9 @@ pub(super) const CHANGE_PAGES: i64 = 10;
 pub(super) const COMMIT_PAGES: i64 = 16;
 /// Leaves beside its own that a delete may copy, to merge it with one.
 const MERGED: i64 = 1;
+/// Changes whose leaves are counted as copied without a look, and a sixteenth of the spare pages at the most: a look is
+/// a search of its own, which takes half as long as the put.
+const LEAVES_UNSEEN: i64 = 128;
 /// The reserve is the quota divided by this, at most `RESERVE_MAX` bytes.
 const RESERVE_SHARE: u64 = 8;
 const RESERVE_MAX: u64 = 16 << 20;
@@ -209,7 +212,9 @@ impl LmdbWrite<'_> {
             let left = self.hold_for_put(pages)?;
             self.allowance.covered = Some(left.saturating_add(2 * (self.allowance.taken + pages)));
         }
-        if self.allowance.before.is_some() && self.is_copied(table, key)? {
+        let counts_exactly =
+            self.allowance.before.is_some() && self.allowance.leaves >= LEAVES_UNSEEN.min(self.allowance.spare / 16);
+        if counts_exactly && self.is_copied(table, key)? {
             leaves -= 1;
         }
         self.allowance.taken += pages;
