@@ -109,7 +109,7 @@ impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
         self.lend_from(true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn lend_from(&mut self, back: bool) -> Result<Option<Record<'_>>, StoreError> {
         let merged = &mut self.merged;
         if merged.over {
@@ -290,7 +290,7 @@ impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
     }
 
     /// Steps to the next record, from the end if `back`; false if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn step(&mut self, back: bool) -> Result<bool, StoreError> {
         let side = usize::from(back);
         if self.ends[side].is_none() && self.ends[1 - side].is_some() {
@@ -344,7 +344,10 @@ impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
 
     /// Whether the next temporal object comes before the plain record, or hides it.
     fn object_is_next(&self, plain: Option<&[u8]>, back: bool) -> bool {
-        let order = plain.map(|key| self.store.objects.key(self.object(back)).cmp(key));
+        let order = plain.map(|key| {
+            let object = self.store.objects.key(self.object(back));
+            object.first().cmp(&key.first()).then_with(|| object.cmp(key)) // a call only where it matters
+        });
         order.is_none_or(|order| order != if back { Ordering::Less } else { Ordering::Greater })
     }
 

@@ -20,14 +20,20 @@ pub(super) fn of(key: &[u8], value: &[u8]) -> u32 {
         // SAFETY: the processor has the instructions that the function is compiled for.
         return unsafe { lanes::of(key, value) };
     }
+    by_crate(key, value)
+}
+
+/// Not inlined: a function that may come to these calls saves registers for them at each of its own.
+#[inline(never)]
+fn by_crate(key: &[u8], value: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), value)
 }
 
 #[cfg(target_arch = "x86_64")]
 mod lanes {
     use std::arch::x86_64::{
-        __m128i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
-        _mm_set_epi64x, _mm_xor_si128,
+        __m128i, _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64, _mm_cvtsi64_si128,
+        _mm_cvtsi128_si64, _mm_set_epi64x, _mm_xor_si128,
     };
 
     /// The polynomial 0x1EDC6F41, reflected: the highest power is the lowest bit.
@@ -163,6 +169,10 @@ mod lanes {
         let (word, rest) = rest.as_chunks();
         if let [word] = word {
             register = _mm_crc32_u64(register, u64::from_le_bytes(*word));
+        }
+        let (half, rest) = rest.as_chunks();
+        if let [half] = half {
+            register = u64::from(_mm_crc32_u32(register as u32, u32::from_le_bytes(*half)));
         }
         for byte in rest {
             register = u64::from(_mm_crc32_u8(register as u32, *byte));

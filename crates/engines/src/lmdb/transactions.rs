@@ -559,7 +559,7 @@ const NOTHING: Record<'static> = (&[], &[]);
 
 impl<'t> OrderedRange<'t> {
     /// The next key and its value without the checksum; the scan is over after the last record and after an error.
-    #[inline]
+    #[inline(always)]
     fn read(&mut self, engine: &Lmdb, table: Table) -> Result<Option<Record<'t>>, EngineError> {
         let read = match self.next() {
             Some(Ok((key, stored))) => value(engine, table, key, stored).map(|value| Some((key, value))),
@@ -601,7 +601,7 @@ impl Cursor for LmdbScan<'_> {
 
 impl LmdbSnapshotScan<'_> {
     /// Reads the next record, inside of a call.
-    #[inline]
+    #[inline(always)]
     fn read(&mut self) -> Result<Option<Record<'static>>, EngineError> {
         let (engine, snapshot) = (self.snapshot.engine, self.snapshot);
         if engine.guard.is_some() {
