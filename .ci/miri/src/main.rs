@@ -67,7 +67,7 @@ fn without_order() {
 fn slots_are_read_whole_and_in_order() {
     let (left, right, installs) = (Slot::keeping(2, 56), Slot::keeping(2, 56), Installs::default());
     // Of one word and of several, the last of which is not full.
-    let value = |number: u64| vec![number as u8; 1 + 8 * number as usize];
+    let value = |number: u64| vec![number as u8; 8 * number as usize - 7];
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1..=INSTALLS {

@@ -346,7 +346,7 @@ impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
     fn object_is_next(&self, plain: Option<&[u8]>, back: bool) -> bool {
         let order = plain.map(|key| {
             let object = self.store.objects.key(self.object(back));
-            object.first().cmp(&key.first()).then_with(|| object.cmp(key)) // a call only where it matters
+            object.first().cmp(&key.first()).then_with(|| object.cmp(key)) // `memcmp` only where the first bytes are equal
         });
         order.is_none_or(|order| order != if back { Ordering::Less } else { Ordering::Greater })
     }

@@ -23,7 +23,7 @@ pub(super) fn of(key: &[u8], value: &[u8]) -> u32 {
     by_crate(key, value)
 }
 
-/// Not inlined: a function that may come to these calls saves registers for them at each of its own.
+/// CRC32C by the crate of that name. Not inlined: its calls would make the caller's fast path save registers.
 #[inline(never)]
 fn by_crate(key: &[u8], value: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), value)

@@ -19,8 +19,9 @@
 //! may split them ([`CHANGE_PAGES`]), and a large value takes pages of its own. Only where `taken` meets `spare` are
 //! both made tight: `spare` by a look at the free pages, and `taken` by the pages that a transaction holds at any time:
 //! the largest growth of its trees, a copy of each branch, a copy of each leaf that it has changed, and all large
-//! values that it has put. From then on and from [`LEAVES_UNSEEN`] on, the address of a record shows whether a change
-//! copies its leaf: a leaf not yet copied lies in the map, a copy does not.
+//! values that it has put. After that, and once [`LEAVES_UNSEEN`] leaves are counted, the address of a record shows
+//! whether a change copies its leaf: a leaf not yet copied lies in the map, a copy does not. Leaves that are counted
+//! twice before may refuse a put that many pages early, also on a disk that is full.
 //!
 //! **Pages kept by readers** count as used. Once half of the reserve itself is used up, the store ends readers
 //! ([`is_tight`](punctual_store::engine::Engine::is_tight)).
@@ -41,8 +42,8 @@ pub(super) const CHANGE_PAGES: i64 = 10;
 pub(super) const COMMIT_PAGES: i64 = 16;
 /// Leaves beside its own that a delete may copy, to merge it with one.
 const MERGED: i64 = 1;
-/// Changes whose leaves are counted as copied without a look, and a sixteenth of the spare pages at the most: a look is
-/// a search of its own, which takes half as long as the put.
+/// Leaves counted as copied without a search for the record, which took a third of the instructions of 100 puts; at
+/// most a sixteenth of the spare pages.
 const LEAVES_UNSEEN: i64 = 128;
 /// The reserve is the quota divided by this, at most `RESERVE_MAX` bytes.
 const RESERVE_SHARE: u64 = 8;

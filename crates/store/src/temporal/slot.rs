@@ -407,8 +407,8 @@ fn append(copy: &[AtomicU64], cut: u64, value: &mut Vec<u8>) -> Result<Sample, O
         for (room, word) in room.iter_mut().zip(words) {
             *room = bytes_of(word);
         }
-        // Not by `resize`, which would first write zeroes to all of it.
-        // SAFETY: the words, which have just been written, are at least so long.
+        // `resize` would first write zeroes.
+        // SAFETY: the spare bytes of all words are initialised, and `len` is at most their number.
         unsafe { value.set_len(value.len() + len) };
     })
 }
@@ -433,7 +433,7 @@ fn consistent(copy: &[AtomicU64], cut: u64, look: impl FnOnce()) -> Result<Sampl
     })
 }
 
-/// The bytes of a word, for memory that nothing was written to yet.
+/// The bytes of a word, for uninitialised memory.
 #[inline]
 fn bytes_of(word: &AtomicU64) -> [MaybeUninit<u8>; WORD] {
     word.load(Ordering::Relaxed).to_ne_bytes().map(MaybeUninit::new)
