@@ -60,7 +60,7 @@ pub enum Event {
         /// Deadline, relative to the release.
         deadline: Nanos,
     },
-    /// A task was added to the run, before its first job.
+    /// A task was added to the run, before its first job; or a user has changed its goal.
     Added {
         task: TaskId,
         /// Goal of the task; `None` if it has no deadline.

@@ -326,7 +326,8 @@ impl Goals {
         }
     }
 
-    /// Adds a task with this goal; `None` if it has no deadline. Tasks from [`TASKS_MAX`] on are ignored.
+    /// Adds a task with this goal; `None` if it has no deadline. A task that has had jobs begins anew with it. Tasks
+    /// from [`TASKS_MAX`] on are ignored.
     pub(crate) fn added(&mut self, task: TaskId, goal: Option<TaskGoal>) {
         let index = task.index();
         if index >= TASKS_MAX {
@@ -335,6 +336,10 @@ impl Goals {
         let default = Some(self.default);
         self.asked.resize(self.asked.len().max(index + 1), default);
         self.asked[index] = goal;
+        if let (Some(Some(state)), Some(goal)) = (self.tasks.get_mut(index), goal) {
+            state.set_point = SetPoint::of(goal);
+            self.reaches[index] = Reach::default();
+        }
     }
 
     /// The set point that the law is given.

@@ -29,7 +29,7 @@ use crate::view::{News, ViewState};
 use crate::watch::NEWS_MAX;
 
 /// Version of the lines after the greeting: raised with every change of [`News`], which a snapshot shows.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Most readers of one run.
 const READERS_MAX: usize = 8;
 /// Unsent bytes of a reader from which samples and figures are left out.
@@ -207,10 +207,8 @@ fn publish(listener: &UnixListener, greeting: &Greeting, inbox: &Receiver<News>,
         });
         for news in counted.chain(ended) {
             let is_wanted = |reader: &&mut FeedReader| !news.is_frequent() || reader.unsent.len() < UNSENT_MAX;
-            readers
-                .iter_mut()
-                .filter(is_wanted)
-                .for_each(|reader| reader.add(&news));
+            let wanted = readers.iter_mut().filter(is_wanted);
+            wanted.for_each(|reader| reader.add(&news));
             state.update(news);
         }
         // Readers without a place wait.
@@ -361,9 +359,8 @@ pub fn running() -> Vec<Result<FeedView, String>> {
 
 fn running_in(folders: &[PathBuf]) -> Vec<Result<FeedView, String>> {
     let found = folders.iter().flat_map(|folder| sockets(folder));
-    found
-        .filter_map(|(process, path)| FeedView::open(process, path, PATIENCE))
-        .collect()
+    let opened = found.filter_map(|(process, path)| FeedView::open(process, path, PATIENCE));
+    opened.collect()
 }
 
 #[cfg(test)]
@@ -372,6 +369,7 @@ mod tests {
 
     use super::*;
     use crate::fixture;
+    use punctual_runtime::report::RunMark;
 
     fn only(folder: &tempfile::TempDir) -> FeedView {
         let mut found = running_in(&[folder.path().to_path_buf()]);
@@ -503,6 +501,8 @@ mod tests {
         state.update(sample(0));
         state.update(News::Tasks(fixture::tasks()));
         state.update(News::Sinks("sink 1".into()));
+        let (t_s, text) = (0.2, "door".to_string());
+        state.update(News::Mark(RunMark { t_s, text }));
         let news = state.so_far().into_iter().chain([sample(1), News::Ended]);
         let lines: Vec<String> = news.map(|news| serde_json::to_string(&news).unwrap()).collect();
         insta::assert_snapshot!(format!("version_{VERSION}"), lines.join("\n"));

@@ -4,7 +4,7 @@ use punctual_loop::ModeName;
 use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_runtime::report::{
     Activity, Bin, CauseReport, ControllerCosts, Culprit, KnobReport, LoadReport, PlatformChoice, Protection,
-    ResponseTimes, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, WhereTimeWent,
+    ResponseTimes, RunHeader, RunMark, RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, WhereTimeWent,
 };
 use punctual_units::{Hertz, Share};
 use punctual_workload::{Cause, ControllerKind, Goal, TaskGoal, UpdateMode};
@@ -269,6 +269,10 @@ pub fn report() -> RunReport {
         header: header(),
         tasks: tasks(),
         lending: Vec::new(),
+        marks: vec![RunMark {
+            t_s: 30.0,
+            text: "door <opened>".into(),
+        }],
         stages: Vec::new(),
         jobs: Vec::new(),
         late_jobs: Vec::new(),

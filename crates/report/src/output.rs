@@ -128,30 +128,29 @@ enum Place {
     AsItIs,
 }
 
+/// File that is replaced, and its folder: a symbolic link stays, its target is replaced.
+fn target(path: &Path) -> (PathBuf, PathBuf) {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
+    (path, folder)
+}
+
 /// Refuses a file that is named twice, because the last one written would replace the others.
 ///
 /// # Errors
 /// [`Failure::Input`] naming both places.
 pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     let named = |path: &Path| {
-        // As `OutputFile::prepare` does: the target of a link is replaced.
-        let followed = path.canonicalize();
-        let path = followed.as_deref().unwrap_or(path);
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let (path, folder) = target(path);
         let regular = path.metadata().map_or(true, |meta| meta.is_file());
         regular.then(|| (folder.canonicalize().ok(), path.file_name().map(OsString::from)))
     };
-    let files: Vec<_> = files
-        .iter()
-        .filter_map(|(what, path)| Some((*what, (*path)?)))
-        .collect();
+    let files = files.iter().filter_map(|(what, path)| Some((*what, (*path)?)));
+    let files: Vec<_> = files.collect();
     for (i, (what, path)) in files.iter().enumerate() {
-        let same = files[..i]
-            .iter()
-            .find(|(_, other)| named(path).is_some_and(|name| Some(name) == named(other)));
+        let is_same = |other: &Path| named(path).is_some_and(|name| Some(name) == named(other));
+        let same = files[..i].iter().find(|(_, other)| is_same(other));
         if let Some((first, _)) = same {
             return Err(Failure::at(
                 path,
@@ -176,17 +175,12 @@ impl OutputFile {
                 place: Place::StandardOutput(place),
             });
         }
-        // A symbolic link stays; its target is replaced.
-        let followed = path.canonicalize();
-        let path = followed.as_deref().unwrap_or(path);
+        let (path, folder) = target(path);
+        let (path, folder) = (path.as_path(), folder.as_path());
         let special = path.metadata().is_ok_and(|meta| !meta.is_file());
         if path.is_dir() {
             return Err(Failure::at(path, "is a folder; name a file in it"));
         }
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
         let place = if special {
             Place::AsItIs
         } else {

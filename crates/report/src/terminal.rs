@@ -152,8 +152,8 @@ fn give_back() {
     let _ = device().and_then(|mut device| execute!(device, LeaveAlternateScreen, Show));
 }
 
-/// Listens for stop requests: the first Ctrl-C, SIGTERM, SIGHUP (of a terminal that is closed) or `q` stops in order,
-/// the second Ctrl-C or SIGTERM ends the program at once with exit code 130, unless it is the first one's echo
+/// Listens for stop requests: the first Ctrl-C, SIGTERM or SIGHUP (of a terminal that is closed) stops in order, the
+/// second Ctrl-C or SIGTERM ends the program at once with exit code 130, unless it is the first one's echo
 /// ([`ECHO`]).
 #[derive(Debug)]
 pub struct Stop {
@@ -176,8 +176,8 @@ impl Stop {
         })
     }
 
-    /// Handles pending signals and the keys of the view, if there is one. Returns whether the user has asked to stop,
-    /// and the keys.
+    /// Handles pending signals and Ctrl-C. Returns whether the user has asked to stop, and the keys of the view, if
+    /// there is one; the caller knows which key ends it ([`Stop::ask`]).
     pub fn hear(&mut self, live: &mut Option<Live>) -> (bool, Vec<KeyEvent>) {
         let keys = live.as_mut().map(Live::keys).unwrap_or_default();
         let (hang_ups, signals): (Vec<_>, Vec<_>) = self.signals.pending().partition(|signal| *signal == SIGHUP);
@@ -195,10 +195,15 @@ impl Stop {
             }
         }
         // A shell and the kernel may both report the end of a terminal: a second SIGHUP is no second request.
-        if !hang_ups.is_empty() || keys.iter().any(|key| key.code == KeyCode::Char('q')) {
-            self.asked.store(true, Ordering::Release);
+        if !hang_ups.is_empty() {
+            self.ask();
         }
         (self.asked.load(Ordering::Acquire), keys)
+    }
+
+    /// Takes the user's request to stop by a key.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
     }
 }
 
@@ -221,7 +226,8 @@ pub fn stop_signals() -> Result<Signals, Failure> {
     signals.map_err(|error| Failure::Internal(format!("signals: {error}")))
 }
 
-fn is_interrupt(key: &KeyEvent) -> bool {
+/// Whether a key is Ctrl-C, which is no signal while a view has the terminal.
+pub fn is_interrupt(key: &KeyEvent) -> bool {
     key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 

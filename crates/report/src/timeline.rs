@@ -48,16 +48,19 @@ pub fn timeline(report: &RunReport) -> Value {
         begin["args"] = details.into();
         events.extend([begin, event("e", end_us)]);
     }
-    let mut bound = |reached: bool, what: &str, t_s: f64| {
+    let mut instant = |reached: bool, what: &str, t_s: f64| {
         if reached {
             events.push(json!({"ph": "i", "s": "g", "pid": RUN, "name": what, "ts": t_s * 1e6}));
         }
     };
     let last_s = report.jobs.last().map_or(0.0, |job| job.t_s);
     let last_late_s = report.late_jobs.last().map_or(0.0, |(_, late)| late.released_s);
-    bound(report.jobs.len() == JOBS_MAX, "later jobs are left out", last_s);
+    instant(report.jobs.len() == JOBS_MAX, "later jobs are left out", last_s);
     let is_full = report.late_jobs.len() == LATE_JOBS_MAX;
-    bound(is_full, "later causes are left out", last_late_s);
+    instant(is_full, "later causes are left out", last_late_s);
+    for mark in &report.marks {
+        instant(true, &format!("mark: {}", mark.text), mark.t_s);
+    }
     let mut mode = None;
     for window in &report.samples {
         events.extend(counters(window));
@@ -161,5 +164,7 @@ mod tests {
         assert!((begins[1]["ts"].as_f64().unwrap() - 1.975e6).abs() < 1.0);
         assert!(begins.iter().zip(&ends).all(|(begin, end)| begin["id"] == end["id"]));
         assert!(of("C").len() >= report.samples.len());
+        let is_mark = |event: &&Value| event["name"] == "mark: door <opened>" && event["ts"] == 30e6;
+        assert_eq!(of("i").into_iter().filter(|event| is_mark(event)).count(), 1);
     }
 }

@@ -10,16 +10,16 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use punctual_platform::linux::recovery;
-use punctual_runtime::report::Progress;
+use punctual_runtime::report::{Progress, UserRequest};
 
 use crate::feed::RunFeed;
 use crate::plain::Plain;
 use crate::terminal::{Live, STOPPING, Stop, TICK, is_live, say};
-use crate::view::{self, News, ViewState};
+use crate::view::{self, Controls, News, ViewState};
 use punctual_files::failure::Failure;
 
 /// Capacity of the queue of news: a minute of a loop that steps every 10 ms. News beyond it are not shown.
@@ -32,6 +32,8 @@ pub struct Watcher {
     /// For other processes; `None` in a view of another process' run, and where the system refuses it.
     feed: Option<RunFeed>,
     stop: Arc<AtomicBool>,
+    /// Requests of the user to the run, by keys.
+    requests: Receiver<UserRequest>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -56,6 +58,7 @@ impl Watcher {
         let heard = Stop::listen(stop.clone())?;
         let live = is_live(plain).then(Live::take).transpose()?;
         let (news, inbox) = sync_channel(NEWS_MAX);
+        let (asks, requests) = channel();
         let display = Display {
             live,
             plain: Plain::default(),
@@ -63,6 +66,8 @@ impl Watcher {
                 is_visitor: name.is_none(),
                 ..ViewState::default()
             },
+            controls: Controls::default(),
+            asks,
             stop: heard,
         };
         let thread = std::thread::Builder::new()
@@ -73,6 +78,7 @@ impl Watcher {
             news: Some(news),
             feed,
             stop,
+            requests,
             thread: Some(thread),
         })
     }
@@ -84,8 +90,16 @@ impl Watcher {
 
     /// Takes news of a run; returns `Break` once the user asked to stop.
     pub fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
-        if let Some(news) = News::of(progress) {
-            self.tell(news);
+        match progress {
+            Progress::Requests(asked) => {
+                for request in self.requests.try_iter() {
+                    if let UserRequest::Mark(mark) = &request {
+                        self.tell(News::Mark(mark.clone()));
+                    }
+                    asked.push(request);
+                }
+            }
+            progress => News::of(progress).into_iter().for_each(|news| self.tell(news)),
         }
         if self.stopped() {
             ControlFlow::Break(())
@@ -127,6 +141,8 @@ struct Display {
     live: Option<Live>,
     plain: Plain,
     state: ViewState,
+    controls: Controls,
+    asks: Sender<UserRequest>,
     stop: Stop,
 }
 
@@ -150,10 +166,13 @@ impl Display {
 
     fn take(&mut self, news: News) {
         if self.live.is_some() {
+            if matches!(news, News::Run(_) | News::Started(_)) {
+                self.controls.keys.close();
+            }
             return self.state.update(news);
         }
         match news {
-            News::Run(_) | News::Ended => {}
+            News::Run(_) | News::Ended | News::Mark(_) => {}
             News::Stage(stage) => {
                 say(self.plain.flush());
                 say(Some(format!("{stage} ...")));
@@ -168,19 +187,28 @@ impl Display {
     }
 
     fn hear(&mut self) {
-        let (stops, _) = self.stop.hear(&mut self.live);
+        let (stops, keys) = self.stop.hear(&mut self.live);
+        for key in &keys {
+            match self.controls.press(key, &self.state) {
+                Some(Ok(request)) => drop(self.asks.send(request)),
+                Some(Err(wrong)) => self.state.warn([wrong]),
+                None => {}
+            }
+        }
+        if self.controls.keys.quits {
+            self.stop.ask();
+        }
         if self.state.is_visitor {
             return;
         }
-        if stops && !self.state.stopping && self.live.is_none() {
+        if stops && self.controls.keys.stop() && self.live.is_none() {
             say(Some(STOPPING.into()));
         }
-        self.state.stopping |= stops;
     }
 
     fn draw(&mut self) {
         if let Some(live) = &mut self.live {
-            live.draw(|frame| view::draw(frame, &self.state));
+            live.draw(|frame| view::draw(frame, &self.state, &self.controls));
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::causes::{Evidence, SkippedWhile};
 use crate::figures::{TaskFigures, TaskInfo, three_digits};
 use crate::full_core::FullCore;
 use crate::report::{
-    ControllerCosts, EnergyParts, FilledCore, FinishedJob, LateJob, PlatformChoice, Protection, RunHeader, RunReport,
-    Sample, StartUp, Summary, TaskReport, UpdateTotals,
+    ControllerCosts, EnergyParts, FilledCore, FinishedJob, LateJob, PlatformChoice, Protection, RunHeader, RunMark,
+    RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, UserRequest,
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 use crate::under_way::Schedule;
@@ -35,6 +35,9 @@ const LATE_IN_WINDOW_MAX: usize = 4096;
 
 /// Greatest number of notes in a report.
 const NOTES_MAX: usize = 100;
+
+/// Greatest number of marks in a report: no user sets more by hand.
+pub const MARKS_MAX: usize = 1000;
 
 /// Upper bound on entries for protections: threads of other programs come and go.
 const PROTECTIONS_MAX: usize = 1000;
@@ -115,6 +118,7 @@ pub struct Collector {
     fallback: Option<String>,
     /// Number of notes beyond `NOTES_MAX`.
     notes_more: u64,
+    marks: Vec<RunMark>,
 }
 
 impl Collector {
@@ -143,6 +147,7 @@ impl Collector {
             notes: Vec::new(),
             fallback: None,
             notes_more: 0,
+            marks: Vec::new(),
         }
     }
 
@@ -342,6 +347,34 @@ impl Collector {
         }
     }
 
+    /// Carries out a user's request at `now`; returns the event for the loop if a goal changes, which the report notes.
+    pub fn requested(&mut self, request: UserRequest, now: Time) -> Option<Event> {
+        let (name, goal) = match request {
+            UserRequest::Goal(name, goal) => (name, goal),
+            UserRequest::Mark(mark) => {
+                self.marks.push(mark);
+                self.marks.truncate(MARKS_MAX);
+                return None;
+            }
+        };
+        let named = |task: &Option<TaskFigures>| task.as_ref().is_some_and(|task| task.name() == name);
+        let index = self.tasks.iter().rposition(named)?;
+        let (before, at) = (self.tasks[index].as_mut()?.change_goal(goal)?, now.since(self.start));
+        let changed = format!("goal of {name} changed at {at} from {before} to {goal}");
+        self.note(changed + "; the verdict is by the new one");
+        let (task, goal) = (TaskId(index as u32), Some(goal));
+        Some(Event::Added { task, goal })
+    }
+
+    /// Goals in force, as events for a regulator that takes over.
+    pub fn goals(&self) -> impl Iterator<Item = Event> {
+        let goal = |(task, figures): (u32, &Option<TaskFigures>)| {
+            let (task, goal) = (TaskId(task), Some(figures.as_ref()?.goal()));
+            Some(Event::Added { task, goal })
+        };
+        (0..).zip(&self.tasks).filter_map(goal)
+    }
+
     /// Notes a fallback that begins, or its new reason; figures in a reason change at every step.
     fn note_fallback(&mut self, reason: Option<&str>) {
         let kind = |reason: &str| {
@@ -471,6 +504,7 @@ impl Collector {
             header: self.header,
             tasks,
             lending: Vec::new(),
+            marks: self.marks,
             stages: Vec::new(),
             steps_per_sample: self.samples.steps_each(),
             samples: self.samples.into_vec(),
@@ -744,6 +778,35 @@ mod tests {
         (0..3 * PROTECTIONS_MAX).for_each(|number| collector.protected(vec![entry(number)]));
         assert_eq!(collector.header.protection.len(), PROTECTIONS_MAX);
         assert!(collector.notes.iter().any(|(note, _)| note.contains("not listed")));
+    }
+
+    #[test]
+    fn requests_of_the_user_are_in_the_report_and_a_changed_goal_is_for_the_loop() {
+        let mut collector = collector();
+        let goal = TaskGoal::Late(Share::clamped(0.1));
+        let mut ask = |request| collector.requested(request, Time(2_000_000_000));
+        assert_eq!(ask(UserRequest::Goal("unknown".into(), goal)), None);
+        let changed = ask(UserRequest::Goal("steer".into(), goal));
+        let (task, goal) = (TaskId(0), Some(goal));
+        assert_eq!(changed, Some(Event::Added { task, goal }));
+        assert_eq!(collector.goals().next(), changed);
+        let mut ask = |request| collector.requested(request, Time(2_000_000_000));
+        let mark = |number: usize| RunMark {
+            t_s: number as f64,
+            text: "door".into(),
+        };
+        (0..2 * MARKS_MAX).for_each(|number| drop(ask(UserRequest::Mark(mark(number)))));
+        collector.ended(TaskId(0));
+        let other = TaskGoal::Late(Share::clamped(0.2));
+        assert_eq!(
+            collector.requested(UserRequest::Goal("steer".into(), other), Time(3)),
+            None
+        );
+        let report = collector.finish(Ending::default());
+        assert_eq!((report.marks.len(), &report.marks[1]), (MARKS_MAX, &mark(1)));
+        assert_eq!(report.tasks[0].goal_late, Some(0.1));
+        let note = "goal of steer changed at 2.00 s from late 50 % to late 10 %; the verdict is by the new one";
+        assert_eq!(report.summary.notes[0], note);
     }
 
     fn unheld() -> Unheld {

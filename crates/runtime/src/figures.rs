@@ -99,6 +99,17 @@ impl TaskFigures {
         &self.watched.name
     }
 
+    /// Goal of the task.
+    pub(crate) fn goal(&self) -> TaskGoal {
+        self.watched.goal
+    }
+
+    /// Changes the goal, and returns the one before; `None` if the report is final. The figures go on.
+    pub(crate) fn change_goal(&mut self, goal: TaskGoal) -> Option<TaskGoal> {
+        let is_open = self.closed.is_none();
+        is_open.then(|| std::mem::replace(&mut self.watched.goal, goal))
+    }
+
     /// Releases whose jobs have not ended.
     pub(crate) fn open(&mut self) -> &mut OpenJobs {
         &mut self.open

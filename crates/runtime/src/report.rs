@@ -40,6 +40,9 @@ pub struct RunReport {
     /// How each exclusive core was lent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lending: Vec<LendingReport>,
+    /// Instants that a user marked, in order; at most 1,000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<RunMark>,
     /// Number of steps of the loop in each of `samples`, except perhaps the last: 1, or more after a run so long that
     /// neighbours were merged.
     pub steps_per_sample: u64,
@@ -53,6 +56,15 @@ pub struct RunReport {
     /// [`LATE_JOBS_MAX`](crate::collector::LATE_JOBS_MAX). Not written to files.
     #[serde(skip)]
     pub late_jobs: Vec<(usize, LateJob)>,
+}
+
+/// An instant that a user marked while the run went on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunMark {
+    /// Time of the mark, in seconds since the start of the run.
+    pub t_s: f64,
+    /// Text of the user, perhaps empty.
+    pub text: String,
 }
 
 /// How one exclusive core was lent, over the whole run.
@@ -743,6 +755,15 @@ pub struct FilledCore {
     pub seconds: f64,
 }
 
+/// Request of a user to the run that a view shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UserRequest {
+    /// Add a mark to the report.
+    Mark(RunMark),
+    /// Change the goal of the task with this name.
+    Goal(String, TaskGoal),
+}
+
 /// News of a run while it runs.
 #[derive(Debug)]
 pub enum Progress<'a> {
@@ -754,6 +775,8 @@ pub enum Progress<'a> {
     Sample(&'a Sample),
     /// Figures of each task so far; about twice per second.
     Tasks(&'a [TaskReport]),
+    /// Question for requests of the user, about as often as all others together; a `Break` is ignored.
+    Requests(&'a mut Vec<UserRequest>),
     /// Nothing new; several times per second on a real machine and about once per simulated second on a simulated one,
     /// so that a run can be ended between two samples.
     Waiting,

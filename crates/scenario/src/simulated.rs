@@ -127,6 +127,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     };
     if !stop {
         run.until(start + scenario.duration, watch);
+        run.obey(watch);
     }
     Ok(run.finish())
 }
@@ -242,6 +243,15 @@ struct Run {
 }
 
 impl Run {
+    /// Carries out the requests of the user.
+    fn obey(&mut self, watch: Watch) {
+        let (mut requests, now) = (Vec::new(), self.machine.now());
+        let _ = watch(Progress::Requests(&mut requests));
+        for request in requests {
+            self.collector.requested(request, now).map(|changed| self.step(changed));
+        }
+    }
+
     fn until(&mut self, end: Time, watch: Watch) {
         self.collector.begin(self.environment.read(&mut self.machine));
         self.bound_best_effort();
@@ -254,6 +264,7 @@ impl Run {
             events += 1;
             if now.since(asked) >= PATIENCE || events >= EVENTS {
                 (asked, events) = (now, 0);
+                self.obey(watch);
                 if watch(Progress::Waiting).is_break() {
                     return;
                 }

@@ -8,13 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
 use super::meddler::Wish;
 use super::shown::ViewContent;
 use super::view;
 use punctual_files::failure::Failure;
 use punctual_report::terminal::{Live, STOPPING, Stop, TICK, say};
+use punctual_report::view::keys::Keys;
 
 /// Capacity of the queue of requests by keys.
 const ASKED_MAX: usize = 16;
@@ -70,8 +69,7 @@ impl Display {
             stop: heard,
             asks,
             shown: ViewContent::default(),
-            chosen: 0,
-            told: false,
+            keys: Keys::default(),
         };
         let thread = std::thread::Builder::new().name("display".into());
         let thread = thread.spawn(move || screen.show(&inbox));
@@ -115,10 +113,8 @@ struct Screen {
     stop: Stop,
     asks: SyncSender<ViewRequest>,
     shown: ViewContent,
-    /// Index of the stage that keys act on.
-    chosen: usize,
-    /// Whether the user was notified that the run is stopping.
-    told: bool,
+    /// State of the keys, which act on the stage of the selected row.
+    keys: Keys<ViewContent>,
 }
 
 impl Screen {
@@ -137,7 +133,7 @@ impl Screen {
             if let Some(live) = &mut self.live {
                 live.draw(|frame| {
                     super::planted_panic("view");
-                    view::draw(frame, &self.shown, self.chosen, self.told);
+                    view::draw(frame, &self.shown, &self.keys);
                 });
             }
         }
@@ -151,42 +147,27 @@ impl Screen {
 
     fn hear(&mut self) {
         let (stops, keys) = self.stop.hear(&mut self.live);
-        if stops && !self.told && self.live.is_none() {
-            say(Some(STOPPING.into()));
+        for key in keys {
+            let own = self.keys.press(&key, self.shown.stages.len(), &self.shown, &[]);
+            // Dropped if the queue is full.
+            let _ = own.and_then(|(key, _)| self.asks.try_send(self.meant(key)?).ok());
         }
-        if stops && !self.told {
+        if self.keys.quits {
+            self.stop.ask();
+        }
+        if stops && self.keys.stop() {
+            say(Some(STOPPING.into()).filter(|_| self.live.is_none()));
             let _ = self.asks.try_send(ViewRequest::Look);
         }
-        self.told |= stops;
-        for key in keys {
-            self.chosen = chosen(self.chosen, self.shown.stages.len(), &key);
-            if let Some(asked) = self.meant(&key) {
-                // Dropped if the queue is full.
-                let _ = self.asks.try_send(asked);
-            }
-        }
     }
 
-    fn meant(&self, key: &KeyEvent) -> Option<ViewRequest> {
-        let name = self.shown.stages.get(self.chosen)?.name.clone();
-        if !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
-            return None;
-        }
-        Some(match key.code {
-            KeyCode::Char('m') => ViewRequest::Stage(Wish::Move(name)),
-            KeyCode::Char('u') => ViewRequest::Stage(Wish::Upgrade(name)),
-            KeyCode::Char('k') => ViewRequest::Stage(Wish::Kill(name)),
-            KeyCode::Char(key) => ViewRequest::Key(key),
-            _ => return None,
+    fn meant(&self, key: char) -> Option<ViewRequest> {
+        let name = self.shown.stages.get(self.keys.row)?.name.clone();
+        Some(match key {
+            'm' => ViewRequest::Stage(Wish::Move(name)),
+            'u' => ViewRequest::Stage(Wish::Upgrade(name)),
+            'k' => ViewRequest::Stage(Wish::Kill(name)),
+            key => ViewRequest::Key(key),
         })
-    }
-}
-
-/// Index of the chosen stage after a key.
-fn chosen(now: usize, stages: usize, key: &KeyEvent) -> usize {
-    match key.code {
-        KeyCode::Down | KeyCode::Tab => (now + 1) % stages.max(1),
-        KeyCode::Up | KeyCode::BackTab => (now + stages.saturating_sub(1)) % stages.max(1),
-        _ => now,
     }
 }

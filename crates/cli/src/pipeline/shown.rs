@@ -161,21 +161,15 @@ fn between(
     seconds: f64,
 ) -> Vec<StageShown> {
     let stages = now.iter().enumerate().map(|(number, stage)| {
-        let (steps, busy) = before
-            .get(number)
-            .map_or((stage.steps, stage.busy), |it| (it.steps, it.busy));
+        let earlier = before.get(number).unwrap_or(stage);
         let inputs = queues.iter().filter(|queue| queue.to == number);
         let measured = measured.get(number);
         StageShown {
             name: stage.name.clone(),
             core: stage.core,
-            pid: if stage.core.is_some() {
-                stage.pid
-            } else {
-                std::process::id() as i32
-            },
-            steps_per_s: stage.steps.saturating_sub(steps) as f64 / seconds,
-            load: stage.busy.0.saturating_sub(busy.0) as f64 * 1e-9 / seconds,
+            pid: stage.core.map_or(std::process::id() as i32, |_| stage.pid),
+            steps_per_s: stage.steps.saturating_sub(earlier.steps) as f64 / seconds,
+            load: stage.busy.0.saturating_sub(earlier.busy.0) as f64 * 1e-9 / seconds,
             frame_us: measured.and_then(|it| it.frame_time).map(Nanos::as_micros_f64),
             frame_cycles: measured.and_then(|it| it.frame_cycles),
             memory_bytes: measured.map_or(0, |it| it.memory_bytes),

@@ -12,6 +12,7 @@ use super::Spans;
 use super::shown::{GoalShown, StageShown, Tone, ViewContent};
 use punctual_report::stages::{late_of, standing_of};
 use punctual_report::summary::count;
+use punctual_report::view::keys::Keys;
 use punctual_report::view::{panel, program};
 
 /// Colours of the cores, by their index among the pipeline's.
@@ -25,6 +26,13 @@ const CORES: [Color; 8] = [
     Color::LightCyan,
     Color::LightMagenta,
 ];
+/// Keys that act on the stage of the selected row.
+const STAGE_KEYS: [(&str, &str); 3] = [
+    ("m", "move the stage to another core"),
+    ("u", "replace its process by a new version"),
+    ("k", "kill its process"),
+];
+
 /// Width of a queue's gauge, in columns.
 const GAUGE: usize = 5;
 
@@ -36,15 +44,16 @@ const FOOT: u16 = 42;
 const GOAL: u16 = 14;
 const TARDINESS: u16 = 5;
 
-/// Draws the whole frame; `chosen` is the index of the stage that keys act on.
-pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping: bool) {
+/// Draws the whole frame for the content and the state of the keys.
+pub fn draw(frame: &mut Frame<'_>, live: &ViewContent, keys: &Keys<ViewContent>) {
+    let shown = keys.shown(live);
     let stages = shown.stages.len() as u16 + 3;
     let [one, table] = [1, stages].map(Constraint::Length);
     let rows = Layout::vertical([one, one, table, Constraint::Min(6), one, one]);
     let [title, counts, table, foot, answer, hints] = rows.areas(frame.area());
     draw_title(frame, title, shown);
     draw_counts(frame, counts, shown);
-    draw_stages(frame, table, shown, chosen);
+    draw_stages(frame, table, shown, keys.row);
     match &shown.side {
         Some(side) => {
             let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(FOOT)]).areas(foot);
@@ -64,9 +73,13 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping:
             draw_moves(frame, moves, shown);
         }
     }
-    let told = shown.answer.as_deref().unwrap_or_default();
+    let told = live.answer.as_deref().unwrap_or_default();
     frame.render_widget(Line::from(format!(" {told}").yellow()), answer);
-    draw_hints(frame, hints, shown.keys, stopping);
+    let (seconds, before) = (live.elapsed_s - shown.elapsed_s, shown.dropped);
+    let dropped = live.dropped.saturating_sub(before);
+    let meanwhile = format!("{seconds:.0} s, {} dropped", count(dropped));
+    let own: Vec<_> = STAGE_KEYS.iter().copied().chain(shown.keys).collect();
+    keys.draw(frame, hints, &own, "stop", &meanwhile);
 }
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
@@ -162,10 +175,8 @@ fn draw_moves(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
         format!(" {} moves  ", count(shown.migrations)).into(),
         format!("{} kills  {} upgrades", count(shown.kills), count(shown.upgrades)).into(),
     ])];
-    for (what, spans) in [
-        ("blackouts of the last moves", shown.moved),
-        ("kill until it goes on", shown.died),
-    ] {
+    let moved = ("blackouts of the last moves", shown.moved);
+    for (what, spans) in [moved, ("kill until it goes on", shown.died)] {
         let Some(Spans { p50, p99, max, n }) = spans else {
             continue;
         };
@@ -208,21 +219,6 @@ fn goal_row(shown: &GoalShown) -> Row<'_> {
         Cell::from(figure(taken.p50)),
         Cell::from(figure(taken.p99)),
     ])
-}
-
-fn draw_hints(frame: &mut Frame<'_>, area: Rect, keys: Option<(&str, &str)>, stopping: bool) {
-    let line = match stopping {
-        true => Line::from(format!(" {}", punctual_report::terminal::STOPPING).yellow()),
-        false => Line::from(
-            [("up down", "choose"), ("m", "move"), ("u", "upgrade"), ("k", "kill")]
-                .into_iter()
-                .chain(keys)
-                .chain([("q", "stop")])
-                .flat_map(|(key, what)| [format!(" {key} ").bold(), format!("{what} ").dim()])
-                .collect::<Vec<_>>(),
-        ),
-    };
-    frame.render_widget(line, area);
 }
 
 #[cfg(test)]
@@ -278,8 +274,24 @@ mod tests {
     }
 
     fn screen(width: u16, height: u16, shown: &ViewContent, chosen: usize) -> String {
+        let keys = Keys {
+            row: chosen,
+            ..Keys::default()
+        };
+        drawn(width, height, shown, &keys)
+    }
+
+    fn help(shown: &ViewContent) -> String {
+        let keys = Keys {
+            helps: true,
+            ..Keys::default()
+        };
+        drawn(80, 24, shown, &keys)
+    }
+
+    fn drawn(width: u16, height: u16, shown: &ViewContent, keys: &Keys<ViewContent>) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, shown, chosen, false)).unwrap();
+        terminal.draw(|frame| draw(frame, shown, keys)).unwrap();
         let buffer = terminal.backend().buffer();
         let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>() + "\n";
         (0..height).map(row).collect()
@@ -302,17 +314,26 @@ mod tests {
             "p50 1.6  p99 27.9  max 317.8 us",
             "panel of 84",
             "sum: killed",
-            " m move",
-            " q stop",
+            " ? help  p pause  q stop",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
     }
 
     #[test]
+    fn a_paused_view_shows_the_answer_to_a_key() {
+        let keys = Keys {
+            paused: Some(Box::default()),
+            ..Keys::default()
+        };
+        let text = drawn(80, 24, &playing(4), &keys);
+        assert!(text.contains("sum: killed") && !text.contains("station.cu8"), "{text}");
+    }
+
+    #[test]
     fn a_wide_terminal_has_all_columns_and_no_side_panel_and_further_keys_where_there_are_none() {
         let text = screen(120, 30, &playing(4), 2);
-        for part in ["4008", "54.5", "kcycles", "panel of", "slower"] {
+        for part in ["4008", "54.5", "kcycles", "panel of"] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         let plain = ViewContent {
@@ -321,7 +342,10 @@ mod tests {
             ..playing(4)
         };
         let text = screen(120, 30, &plain, 2);
-        assert!(!text.contains("panel of") && !text.contains("slower"), "{text}");
+        assert!(!text.contains("panel of"), "{text}");
+        let [text, other] = [help(&playing(4)), help(&plain)];
+        assert!(text.contains("+ - r") && text.contains("move the stage"), "{text}");
+        assert!(!other.contains("slower") && other.contains("move the stage"), "{other}");
     }
 
     #[test]

@@ -126,10 +126,8 @@ impl Chart {
     }
 
     fn axes(&self) -> Axes {
-        let values = self
-            .curves
-            .iter()
-            .flat_map(|curve| curve.points.iter().filter_map(|(_, value)| *value));
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        let values = points.filter_map(|(_, value)| *value);
         let (low, high) = range(self.at_least, values);
         Axes {
             low,
@@ -177,9 +175,8 @@ pub fn drawing(
 /// Labels in seconds for an axis of `length` seconds.
 pub fn seconds(length: f64) -> Vec<(f64, String)> {
     let ticks = ticks(0.0, length).into_iter();
-    ticks
-        .map(|at| (at / length, format!("{} s", label(at, length))))
-        .collect()
+    let labels = ticks.map(|at| (at / length, format!("{} s", label(at, length))));
+    labels.collect()
 }
 
 /// Mapping from seconds and values to coordinates of the drawing.
@@ -227,14 +224,10 @@ fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
         let highest = known().max_by(|a, b| a.1.total_cmp(&b.1));
         let mut both: Vec<(f64, f64)> = lowest.into_iter().chain(highest).collect();
         both.sort_by(|a, b| a.0.total_cmp(&b.0));
-        both.into_iter()
-            .map(|(second, value)| (second, Some(value)))
-            .collect::<Vec<_>>()
+        both.into_iter().map(|(second, value)| (second, Some(value)))
     };
-    points
-        .chunks(points.len().div_ceil(COLUMNS))
-        .flat_map(extremes)
-        .collect()
+    let columns = points.chunks(points.len().div_ceil(COLUMNS));
+    columns.flat_map(extremes).collect()
 }
 
 /// Range of an axis in whole steps: `at_least`, and all values.
@@ -250,10 +243,11 @@ pub fn range(at_least: (f64, f64), values: impl Iterator<Item = f64>) -> (f64, f
 pub fn step(range: f64) -> f64 {
     let rough = (range / TICKS).max(1e-9);
     let magnitude = 10f64.powf(rough.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|factor| factor * magnitude >= rough * 0.999);
-    factor.unwrap_or(10.0) * magnitude
+    let mut factors = [1.0, 2.0, 5.0].into_iter();
+    factors
+        .find(|factor| factor * magnitude >= rough * 0.999)
+        .unwrap_or(10.0)
+        * magnitude
 }
 
 pub fn ticks(low: f64, high: f64) -> Vec<f64> {

@@ -50,6 +50,10 @@ pub fn page(report: &RunReport, command: &str) -> String {
         (table(rows(report).iter().map(|(name, cells)| (*name, lines(cells)))))
         (knobs(&header.knobs))
         (protections(&header.protection))
+        @if !report.marks.is_empty() {
+            h2 { "Marks" }
+            (table(report.marks.iter().map(|mark| (format!("{:.1} s", mark.t_s), mark.text.as_str()))))
+        }
         @if !report.summary.notes.is_empty() {
             h2 { "Notes" }
             div class="sheet" tabindex="0" { pre { (report.summary.notes.join("\n")) } }
@@ -238,6 +242,7 @@ mod tests {
             "not offered",
             "punctual run</pre>",
             "5,000 superseded",
+            "<th>30.0 s</th><td>door &lt;opened&gt;",
         ] {
             assert!(page.contains(part), "no {part}");
         }

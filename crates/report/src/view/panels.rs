@@ -6,7 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::{Marker, border};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, LegendPosition, Paragraph};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
 use super::gauge;
 use super::state::ViewState;
@@ -14,8 +14,8 @@ use crate::curves::{ChartLevel, RunChart, SampleFigure};
 use crate::page::chart::{label, range, step};
 use crate::summary::count;
 
-/// Least height of a chart with a time axis, in lines.
-const TIMES_FIT: u16 = 10;
+/// Width of a label of the time axis, with room around it, in columns.
+const TIME_WIDTH: u16 = 10;
 /// Colours of curves, by their order in a chart.
 const CURVES: [Color; 2] = [Color::Cyan, Color::Magenta];
 /// Width of one core's gauge, in columns.
@@ -27,11 +27,8 @@ const JOB_LINES: u16 = 3;
 pub fn curves(frame: &mut Frame, area: Rect, state: &ViewState, chart: &RunChart) {
     let mut title = Vec::new();
     for (figure, color) in chart.figures.iter().zip(CURVES) {
-        let named = if chart.figures.len() > 1 {
-            Style::new().fg(color)
-        } else {
-            Style::new()
-        };
+        let named = Style::new().fg(color);
+        let named = if chart.figures.len() > 1 { named } else { Style::new() };
         let value = state.last().and_then(figure.of);
         title.push(Span::styled(format!(" {} ", figure.names[0]), named.bold()));
         title.push(Span::styled(figure.shown(state.last()), judged(chart, value).bold()));
@@ -44,50 +41,54 @@ pub fn curves(frame: &mut Frame, area: Rect, state: &ViewState, chart: &RunChart
             _ => Color::Yellow,
         };
         title.push(Span::raw(" "));
-        title.push(Span::styled(
-            format!(" {badge} "),
-            Style::new().fg(Color::Black).bg(color),
-        ));
+        title.push(format!(" {badge} ").black().bg(color));
     }
     title.push(Span::raw(" "));
-    let curves = chart
-        .figures
-        .iter()
-        .zip(CURVES)
-        .map(|(figure, color)| (color, state.curve(figure.of)));
-    let curves: Vec<_> = curves.collect();
+    let curves = chart.figures.iter().zip(CURVES);
+    let curves: Vec<_> = curves.map(|(figure, color)| (color, state.curve(figure.of))).collect();
     if !chart.without.is_empty() && curves.iter().all(|(_, points)| points.is_empty()) {
         let text = Paragraph::new(chart.without.dim());
         return frame.render_widget(text.block(panel(title.into())), area);
     }
     let levels = || chart.levels.iter().map(|level| level.value);
-    let values = curves
-        .iter()
-        .flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
+    let values = curves.iter().flat_map(|(_, points)| points).map(|(_, value)| *value);
     let (low, high) = range(chart.at_least, values.chain(levels()));
     let span = state.span();
     let across = |level: &ChartLevel| (color(level), span.map(|at| (at, level.value)).to_vec());
-    let lines: Vec<_> = chart.levels.iter().map(across).chain(curves).collect();
+    let marks = state.marks.iter().filter(|mark| mark.t_s >= span[0]);
+    let marks = marks.map(|mark| (Color::White, vec![(mark.t_s, low), (mark.t_s, high)]));
+    let lines: Vec<_> = chart.levels.iter().map(across).chain(curves).chain(marks).collect();
     let axis = Axis::default().style(Style::new().fg(Color::DarkGray));
     let labels = |values: &[f64], text: &dyn Fn(f64) -> String| -> Vec<Line<'static>> {
         let label = |value: &f64| Line::from(text(*value).dark_gray());
         values.iter().map(label).collect()
     };
-    // A low panel needs every row for the curve; the progress line shows the time.
-    let times = [span[0], (span[0] + span[1]) / 2.0, span[1]];
-    let times = if area.height < TIMES_FIT { &[][..] } else { &times };
     // With an odd number of steps, the middle lies half a step between two.
     let steps = ((high - low) / step(high - low)).round() as u64;
     let parts = if steps.is_multiple_of(2) { 1.0 } else { 2.0 };
     let text = |value| label(value, (high - low) / parts) + chart.unit;
-    let across = labels(times, &|x| format!("{x:.0} s"));
     let up = labels(&[low, (low + high) / 2.0, high], &text);
+    let named = up.iter().map(Line::width).max().unwrap_or(0) as u16;
     let chart = Chart::new(lines.iter().map(|(color, points)| dataset(*color, points)).collect())
         .block(panel(title.into()))
         .legend_position(None::<LegendPosition>)
-        .x_axis(axis.clone().bounds(span).labels(across))
+        .x_axis(axis.clone().bounds(span))
         .y_axis(axis.bounds([low, high]).labels(up));
     frame.render_widget(chart, area);
+    times(frame, area, named + 2, span);
+}
+
+/// Times under the curves, which begin `left` columns from the panel's edge: in its border, so that a low panel has
+/// every row for the curves.
+fn times(frame: &mut Frame, area: Rect, left: u16, [from, to]: [f64; 2]) {
+    let width = area.width.saturating_sub(left + 1);
+    let row = Rect::new(area.x + left, area.bottom().saturating_sub(1), width, 1);
+    let label = |at: f64| Line::from(format!(" {at:.0} s ").dark_gray());
+    let [middle, end] = [label((from + to) / 2.0).centered(), label(to).right_aligned()];
+    // In a narrow panel, the first ones alone.
+    for label in [label(from), end, middle].into_iter().take((width / TIME_WIDTH).into()) {
+        frame.render_widget(label, row);
+    }
 }
 
 fn color(level: &ChartLevel) -> Color {
@@ -113,22 +114,16 @@ fn judged(chart: &RunChart, value: Option<f64>) -> Style {
 }
 
 fn dataset(color: Color, points: &[(f64, f64)]) -> Dataset<'_> {
-    let style = Style::new().fg(color);
-    Dataset::default()
-        .data(points)
-        .style(style)
-        .marker(Marker::Braille)
-        .graph_type(GraphType::Line)
+    let set = Dataset::default().data(points).style(color);
+    set.marker(Marker::Braille).graph_type(GraphType::Line)
 }
 
 /// Lines of the foot: for all cores, if they fit into a third of `body`.
 pub fn foot_height(body: Rect, state: &ViewState) -> u16 {
     let cores = state.last().map_or(0, |last| last.busy.len()) as u16;
     let columns = (body.width / 2 / CORE_WIDTH).max(1);
-    cores
-        .div_ceil(columns)
-        .clamp(JOB_LINES, (body.height / 3).max(JOB_LINES))
-        + 2
+    let most = (body.height / 3).max(JOB_LINES);
+    cores.div_ceil(columns).clamp(JOB_LINES, most) + 2
 }
 
 /// Foot with jobs on the left, cores on the right.
@@ -201,9 +196,6 @@ pub fn framed(frame: &mut Frame, area: Rect, title: Line<'_>) -> Rect {
 }
 
 pub fn panel(title: Line<'_>) -> Block<'_> {
-    Block::new()
-        .borders(Borders::ALL)
-        .border_set(border::ROUNDED)
-        .border_style(Style::new().fg(Color::DarkGray))
-        .title(title)
+    let block = Block::bordered().border_set(border::ROUNDED);
+    block.border_style(Color::DarkGray).title(title)
 }

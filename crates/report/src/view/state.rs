@@ -2,11 +2,17 @@
 
 use std::collections::VecDeque;
 
-use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
+use punctual_runtime::report::{Progress, RunHeader, RunMark, Sample, TaskReport};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::protection::told;
+use crate::tasks::late;
+use crate::verdict::Standing;
 
 /// Most samples kept for the curves: more than a wide terminal has columns of dots.
 pub const SAMPLES_MAX: usize = 2000;
+/// Most warnings and marks kept, the newest of each; all warnings are counted.
+pub const KEPT_MAX: usize = 100;
 /// Seconds that the curves show at once; a longer run scrolls.
 pub const SPAN_S: f64 = 120.0;
 
@@ -27,6 +33,8 @@ pub enum News {
     Tasks(Vec<TaskReport>),
     /// Counts at the sinks of the scenario's stages so far, as text.
     Sinks(String),
+    /// The user has marked an instant.
+    Mark(RunMark),
     /// The process shows no more.
     Ended,
 }
@@ -49,9 +57,25 @@ impl News {
             Progress::Started(header) => News::Started(Box::new(header.clone())),
             Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
             Progress::Tasks(tasks) => News::Tasks(tasks.to_vec()),
-            Progress::Waiting => return None,
+            Progress::Waiting | Progress::Requests(_) => return None,
         })
     }
+}
+
+/// Appends `entry`; beyond the limit, the oldest one goes.
+fn push_bounded(entries: &mut VecDeque<RunMark>, entry: RunMark) {
+    if entries.len() == KEPT_MAX {
+        entries.pop_front();
+    }
+    entries.push_back(entry);
+}
+
+/// Conditions of a task that raise a warning.
+fn conditions(task: &TaskReport) -> [Option<String>; 3] {
+    let missed =
+        (Standing::of(task) == Standing::Missed).then(|| format!("goal {} missed: {}", task.goal(), late(task)));
+    let failed = task.first_failure.as_ref().map(|why| format!("a job failed: {why}"));
+    [missed, failed, task.ended.as_ref().map(|how| format!("ended: {how}"))]
 }
 
 /// Content of the live view.
@@ -69,8 +93,12 @@ pub struct ViewState {
     pub tasks: Vec<TaskReport>,
     /// Counts at the sinks of the scenario's stages so far; empty without stages.
     pub sinks: String,
-    /// Whether the user asked to stop.
-    pub stopping: bool,
+    /// Marks of the user.
+    pub marks: VecDeque<RunMark>,
+    /// Number of warnings, and the newest, each as a mark.
+    pub warnings: (u64, VecDeque<RunMark>),
+    /// Kinds of conditions that have raised a warning, by task.
+    pub(crate) warned: Vec<[bool; 3]>,
     /// Whether this is a view of another process' run.
     pub is_visitor: bool,
 }
@@ -89,11 +117,29 @@ impl ViewState {
         match news {
             News::Run(duration_s) => self.restart(duration_s, None),
             News::Stage(stage) => self.stages.push(stage),
-            News::Started(header) => self.restart(self.duration_s, Some(*header)),
+            News::Started(header) => {
+                self.restart(self.duration_s, Some((*header).clone()));
+                let refused = told(&header.protection).into_iter();
+                let refused = refused.filter_map(|line| Some((line.what.join(", "), line.refused?)));
+                self.warn(refused.map(|(what, (why, remedy))| format!("{what}: {why}; {remedy}")));
+            }
             News::Sample(sample) => self.push(*sample),
             News::Samples(samples) => samples.into_iter().for_each(|sample| self.push(sample)),
-            News::Tasks(tasks) => self.tasks = tasks,
+            News::Tasks(tasks) => {
+                self.warned.resize(tasks.len(), [false; 3]);
+                for (number, task) in tasks.iter().enumerate() {
+                    let is_new_goal = self.tasks.get(number).is_some_and(|it| it.goal() != task.goal());
+                    let warned = &mut self.warned[number];
+                    warned[0] &= !is_new_goal;
+                    let new = conditions(task).into_iter().zip(warned);
+                    let new = new.filter_map(|(text, warned)| text.filter(|_| !std::mem::replace(warned, true)));
+                    let new: Vec<String> = new.map(|text| format!("{}: {text}", task.name)).collect();
+                    self.warn(new);
+                }
+                self.tasks = tasks;
+            }
             News::Sinks(sinks) => self.sinks = sinks,
+            News::Mark(mark) => push_bounded(&mut self.marks, mark),
             News::Ended => {}
         }
     }
@@ -101,17 +147,29 @@ impl ViewState {
     fn restart(&mut self, duration_s: f64, header: Option<RunHeader>) {
         *self = ViewState {
             header,
-            stopping: self.stopping,
             is_visitor: self.is_visitor,
             ..ViewState::new(duration_s)
         };
     }
 
+    /// Adds warnings at this instant of the run.
+    pub fn warn(&mut self, texts: impl IntoIterator<Item = String>) {
+        for text in texts {
+            self.warnings.0 += 1;
+            let t_s = self.elapsed_s();
+            push_bounded(&mut self.warnings.1, RunMark { t_s, text });
+        }
+    }
+
     fn push(&mut self, sample: Sample) {
+        let was_in_fallback = self.last().is_some_and(|last| last.fallback.is_some());
+        let fallback = sample.fallback.as_ref().filter(|_| !was_in_fallback);
+        let fallback = fallback.map(|reason| format!("fallback: {reason}"));
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }
         self.samples.push_back(sample);
+        self.warn(fallback);
     }
 
     /// News that lead to this state.
@@ -119,12 +177,10 @@ impl ViewState {
         let mut news = vec![News::Run(self.duration_s)];
         news.extend(self.header.clone().map(|header| News::Started(Box::new(header))));
         news.extend(self.stages.iter().cloned().map(News::Stage));
-        let samples = self.samples.iter().cloned().collect();
-        news.extend([
-            News::Samples(samples),
-            News::Tasks(self.tasks.clone()),
-            News::Sinks(self.sinks.clone()),
-        ]);
+        news.push(News::Samples(self.samples.iter().cloned().collect()));
+        news.push(News::Tasks(self.tasks.clone()));
+        news.push(News::Sinks(self.sinks.clone()));
+        news.extend(self.marks.iter().cloned().map(News::Mark));
         news
     }
 
@@ -155,9 +211,8 @@ impl ViewState {
     pub fn curve(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<(f64, f64)> {
         let [from, to] = self.span();
         let within = self.samples.iter().filter(|sample| (from..=to).contains(&sample.t_s));
-        within
-            .filter_map(|sample| Some((sample.t_s, figure(sample)?)))
-            .collect()
+        let points = within.filter_map(|sample| Some((sample.t_s, figure(sample)?)));
+        points.collect()
     }
 }
 
@@ -198,6 +253,21 @@ mod tests {
             heard.update(serde_json::from_str(&line).unwrap());
         }
         assert_eq!(format!("{heard:?}"), format!("{told:?}"));
+    }
+
+    #[test]
+    fn a_condition_raises_one_warning_until_the_goal_changes() {
+        let (mut state, before) = (running(3), running(3).warnings.0);
+        let held = fixture::tasks();
+        let mut late = held.clone();
+        (late[1].late, late[1].late_share) = (530, Some(0.1));
+        for tasks in [&late, &held, &late, &held, &late] {
+            state.update(News::Tasks(tasks.clone()));
+        }
+        assert_eq!(state.warnings.0, before + 1);
+        late[1].goal_late = Some(0.02);
+        state.update(News::Tasks(late));
+        assert_eq!(state.warnings.0, before + 2);
     }
 
     #[test]

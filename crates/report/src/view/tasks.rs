@@ -1,13 +1,14 @@
 //! Panel of the live view with all tasks: goal, figures, histogram, and parts of the time.
 
-use punctual_runtime::report::TaskReport;
+use punctual_runtime::report::{TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Row, Table};
+use ratatui::widgets::{Cell, HighlightSpacing, Row, Table, TableState};
 
+use super::controls::Controls;
 use super::panels::panel;
 use super::state::ViewState;
 use crate::causes;
@@ -23,9 +24,10 @@ const PART_MAX: u16 = 3;
 /// Width from which the histogram and the parts of the time fit.
 const HISTOGRAM_FITS: u16 = 100;
 
-/// Least width of a task's name, and width of a response time, in columns.
+/// Least width of a task's name, and widths of a response time and of a load, in columns.
 const NAME_WIDTH: u16 = 10;
 const TIME_WIDTH: u16 = 8;
+const LOAD_WIDTH: u16 = 5;
 
 /// Width of a histogram, and of the parts of the time, in columns.
 const PICTURE_WIDTH: u16 = 20;
@@ -43,32 +45,46 @@ fn columns() -> impl Iterator<Item = &'static TaskColumn> {
     tasks::columns_without(&["p99.9", "deadline"])
 }
 
-/// Draws the tasks that fit.
-pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
+/// Mean share of one core that the jobs of a task have taken since the start-up, in percent.
+pub(super) fn load(task: &TaskReport, state: &ViewState) -> f64 {
+    let seconds = state.elapsed_s() - task.start_up.seconds;
+    let ended = task.jobs.saturating_sub(task.skipped + task.overdue) as f64;
+    let of_job = |parts: WhereTimeWent| parts.data + parts.computation + parts.commit;
+    // No job counts before.
+    ended * task.where_us.map_or(0.0, of_job) / (seconds.max(1e-3) * 1e4)
+}
+
+/// Draws the tasks that fit, with the selected one among them.
+pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState, controls: &Controls) {
     if state.tasks.is_empty() {
         return;
     }
     let pictures = area.width >= HISTOGRAM_FITS;
-    let title = Line::from(vec![" tasks ".bold(), "after the start-up ".dim()]);
-    let mut block = panel(title);
+    let (order, tasks) = controls.ordered(state);
+    let why = why(&state.tasks);
+    let lines = FRAME_LINES + u16::from(why.is_some());
+    let fit = usize::from(area.height.saturating_sub(lines));
+    // The selected one is the last line, if it is below the first lines.
+    let first = (controls.keys.row + 1).min(tasks.len()).saturating_sub(fit);
+    let last = (first + fit).min(tasks.len());
+    let place = match fit < tasks.len() {
+        true => format!("{} to {last} of {} ", first + 1, tasks.len()),
+        false => String::new(),
+    };
+    let title = vec![
+        " tasks ".bold(),
+        format!("{place}{order}").into(),
+        "over the run after the start-up ".dim(),
+    ];
+    let mut block = panel(Line::from(title));
     if pictures {
         block = block.title_bottom(legend());
     }
     let inner = block.inner(area);
-    let why = why(&state.tasks);
-    let fit = usize::from(inner.height.saturating_sub(1 + u16::from(why.is_some())));
-    // The last line tells that there are more.
-    let shown = if state.tasks.len() > fit {
-        fit.saturating_sub(1)
-    } else {
-        fit
-    };
-    let mut rows: Vec<Row> = state.tasks.iter().take(shown).map(|task| row(task, pictures)).collect();
-    if let more @ 1.. = state.tasks.len().saturating_sub(shown) {
-        rows.push(Row::new([Cell::from(format!(" and {more} more").dim())]));
-    }
-    let mut head = vec![" task"];
+    let rows = tasks[first..last].iter().map(|task| row(task, state, pictures));
+    let mut head = vec!["task"];
     head.extend(columns().map(|(title, _)| title));
+    head.push("load");
     let width = |(title, text): &TaskColumn| match *title {
         "goal" | "late" => {
             let widths = state.tasks.iter().map(|task| text(task).chars().count() as u16);
@@ -78,12 +94,16 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     };
     let mut widths = vec![Constraint::Min(NAME_WIDTH)];
     widths.extend(columns().map(|column| Constraint::Length(width(column))));
+    widths.push(Constraint::Length(LOAD_WIDTH));
     if pictures {
         head.extend(["response times", "where the time goes"]);
         widths.extend([Constraint::Length(PICTURE_WIDTH); 2]);
     }
     let table = Table::new(rows, widths).header(Row::new(head).dim()).block(block);
-    frame.render_widget(table, area);
+    let table = table.highlight_symbol(">").highlight_spacing(HighlightSpacing::Always);
+    let selected = controls.keys.row.min(last.saturating_sub(1)).saturating_sub(first);
+    let mut selected = TableState::new().with_selected(selected);
+    frame.render_stateful_widget(table, area, &mut selected);
     if let (Some(why), Some(last)) = (why, inner.rows().next_back()) {
         frame.render_widget(Line::from(why).dim(), last);
     }
@@ -96,12 +116,13 @@ fn why(tasks: &[TaskReport]) -> Option<String> {
     Some(format!(" {}: {}", worst.name, causes::told(worst).next()?))
 }
 
-fn row(task: &TaskReport, pictures: bool) -> Row<'_> {
-    let mut cells = vec![Cell::from(format!(" {}", task.name).bold())];
+fn row<'t>(task: &'t TaskReport, state: &ViewState, pictures: bool) -> Row<'t> {
+    let mut cells = vec![Cell::from(task.name.as_str().bold())];
     cells.extend(columns().map(|(title, text)| match *title {
         "late" => Cell::from(Span::styled(text(task), Standing::of(task).color())),
         _ => Cell::from(text(task)),
     }));
+    cells.push(Cell::from(format!("{:.0} %", load(task, state))));
     if pictures {
         cells.push(Cell::from(histogram(task)));
         cells.push(Cell::from(parts(task)));

@@ -1,7 +1,12 @@
 //! The layout, on ratatui's test backend.
 
+use proptest::prelude::*;
+use punctual_runtime::report::{RunMark, Sample, TaskReport, UserRequest};
+use punctual_units::Share;
+use punctual_workload::TaskGoal;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
 use crate::fixture;
@@ -15,8 +20,12 @@ fn running(samples: u64) -> ViewState {
 }
 
 fn screen(width: u16, height: u16, state: &ViewState) -> Vec<String> {
+    pressed(width, height, state, &Controls::default())
+}
+
+fn pressed(width: u16, height: u16, state: &ViewState, controls: &Controls) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, state)).unwrap();
+    terminal.draw(|frame| draw(frame, state, controls)).unwrap();
     let buffer = terminal.backend().buffer();
     let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     (0..height).map(row).collect()
@@ -51,7 +60,7 @@ fn everything_is_on_the_smallest_terminal() {
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
-    assert!(screen[23].starts_with(" q stop in order"), "{text}");
+    assert!(screen[23].starts_with(" ? help  p pause  q stop in order"), "{text}");
 }
 
 #[test]
@@ -59,7 +68,7 @@ fn every_task_is_shown_with_its_goal_and_its_figures() {
     let screen = screen(120, 40, &running(150));
     let text = screen.join("\n");
     let line = |name: &str| screen.iter().find(|line| line.contains(name)).expect(name).clone();
-    let analysis = line(" analysis ");
+    let analysis = line(">analysis ");
     for part in [
         "late 1 %",
         "4 of 530 (0.8 %)",
@@ -80,7 +89,7 @@ fn many_tasks_share_the_room_there_is() {
     let mut state = running(150);
     state.tasks = (0..30).map(|_| fixture::tasks().remove(1)).collect();
     let text = screen(80, 24, &state).join("\n");
-    assert!(text.contains("steer") && text.contains(" and 27 more"), "{text}");
+    assert!(text.contains("steer") && text.contains("tasks 1 to 3 of 30"), "{text}");
 }
 
 #[test]
@@ -126,8 +135,18 @@ fn stages_fallback_and_stopping_are_told() {
         text.contains(" fallback ") && text.contains("no job finished for 3 windows"),
         "{text}"
     );
-    state.stopping = true;
-    assert!(screen(80, 24, &state).join("\n").contains("stopping in order"));
+    let small = screen(50, 12, &state).join("\n");
+    assert!(small.contains("no job finished"), "{small}");
+    let mut controls = Controls::default();
+    type_text(&mut controls, &state, "pm");
+    assert!(controls.keys.stop() && !controls.keys.stop());
+    assert_eq!(type_text(&mut controls, &state, "?gm5\n"), [const { None }; 5]);
+    controls.keys.stop();
+    let text = pressed(80, 24, &state, &controls).join("\n");
+    assert!(
+        text.contains("stopping in order") && !text.contains("this help"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -153,7 +172,7 @@ fn a_run_without_data_shows_only_what_concerns_it() {
         .knobs
         .retain(|it| it.knob == punctual_platform::KnobId::BestEffortShare);
     header.knobs[0].used = true;
-    let sample = punctual_runtime::report::Sample {
+    let sample = Sample {
         best_effort_share: Some(0.25),
         clock_hz: None,
         ..fixture::sample(9)
@@ -183,4 +202,188 @@ fn a_run_without_data_shows_only_what_concerns_it() {
         text.contains("clock 1.") && !text.contains("best-effort share"),
         "{text}"
     );
+}
+
+type Asked = Option<Result<UserRequest, String>>;
+
+fn press(controls: &mut Controls, state: &ViewState, key: KeyCode) -> Asked {
+    controls.press(&KeyEvent::new(key, KeyModifiers::NONE), state)
+}
+
+fn type_text(controls: &mut Controls, state: &ViewState, text: &str) -> Vec<Asked> {
+    let keys = text.chars().map(|typed| {
+        if typed == '\n' {
+            KeyCode::Enter
+        } else {
+            KeyCode::Char(typed)
+        }
+    });
+    keys.map(|key| press(controls, state, key)).collect()
+}
+
+fn tasks(count: usize) -> Vec<TaskReport> {
+    let named = |number| TaskReport {
+        name: format!("task-{number}"),
+        ..fixture::tasks().remove(1)
+    };
+    (0..count).map(named).collect()
+}
+
+#[test]
+fn the_smallest_terminal_is_laid_out_like_this() {
+    let mut state = running(150);
+    state.update(News::Mark(RunMark {
+        t_s: 15.0,
+        text: "door".into(),
+    }));
+    let mut late = fixture::tasks();
+    (late[1].late, late[1].late_share) = (530, Some(0.1));
+    state.update(News::Tasks(late));
+    let mut controls = Controls::default();
+    type_text(&mut controls, &state, "ss");
+    insta::assert_snapshot!("view", pressed(80, 24, &state, &controls).join("\n"));
+}
+
+#[test]
+fn a_paused_screen_stays_and_counts_what_happens_meanwhile() {
+    let (before, mut controls) = (running(150), Controls::default());
+    type_text(&mut controls, &before, "p");
+    let mut live = running(200);
+    live.tasks[0].jobs += 70;
+    live.update(News::Sample(Box::new(Sample {
+        fallback: Some("lost".into()),
+        ..fixture::sample(200)
+    })));
+    for (width, height) in [(80, 24), (60, 20), (120, 40)] {
+        let shown = pressed(width, height, &live, &controls);
+        let text = shown.join("\n");
+        assert!(text.contains("0:30 of 1:00") && !text.contains("lost"), "{text}");
+        let last = shown.last().unwrap();
+        assert!(
+            last.contains(" paused  p goes on; the run went on: 10 s, 70 jobs, 0 la"),
+            "{last}"
+        );
+    }
+    type_text(&mut controls, &live, " ");
+    let text = pressed(80, 24, &live, &controls).join("\n");
+    assert!(
+        text.contains("0:40 of 1:00") && text.contains("2 warnings  fallback: lost"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_help_has_the_keys_that_are_of_use_and_any_key_closes_it() {
+    let (mut state, mut controls) = (running(3), Controls::default());
+    assert_eq!(type_text(&mut controls, &state, "?"), [None]);
+    let text = pressed(60, 20, &state, &controls).join("\n");
+    assert!(
+        text.contains("pause the screen") && text.contains("mark this instant"),
+        "{text}"
+    );
+    state.is_visitor = true;
+    let text = pressed(80, 24, &state, &controls).join("\n");
+    assert!(
+        text.contains("sort the tasks") && !text.contains("mark this instant"),
+        "{text}"
+    );
+    assert!(!text.contains("change the goal"));
+    // Closes the help; what a visitor has not has no effect.
+    assert_eq!(type_text(&mut controls, &state, "qgm"), [None, None, None]);
+    assert!(!controls.keys.quits && controls.keys.typed.is_none());
+    type_text(&mut controls, &state, "q");
+    assert!(controls.keys.quits);
+}
+
+#[test]
+fn tasks_are_sorted_and_the_selected_one_keeps_its_goal_or_gets_another() {
+    let (mut state, mut controls) = (running(150), Controls::default());
+    state.tasks = tasks(100);
+    (state.tasks[42].late, state.tasks[42].late_share) = (1, Some(0.5));
+    state.tasks[7].where_us.as_mut().unwrap().computation = 1e6;
+    for (order, first) in [
+        ("by late share", "task-42"),
+        ("by name", "task-0"),
+        ("by mean load", "task-7"),
+        ("", "task-0"),
+    ] {
+        type_text(&mut controls, &state, "s");
+        let text = pressed(80, 24, &state, &controls).join("\n");
+        assert!(text.contains(order) && text.contains(&format!(">{first} ")), "{text}");
+    }
+    type_text(&mut controls, &state, "s");
+    let wrong = type_text(&mut controls, &state, "g100\n").pop().unwrap();
+    assert!(wrong.unwrap().is_err());
+    let asked = type_text(&mut controls, &state, "g2.5 %\n").pop().unwrap();
+    let goal = TaskGoal::Late(Share::clamped(0.025));
+    assert_eq!(asked, Some(Ok(UserRequest::Goal("task-42".into(), goal))));
+}
+
+#[test]
+fn a_mark_has_the_time_of_its_key_and_a_text_in_which_no_key_has_a_meaning() {
+    let (state, mut controls) = (running(150), Controls::default());
+    type_text(&mut controls, &state, "mquit? ");
+    let later = running(200);
+    let text = pressed(80, 24, &later, &controls).join("\n");
+    assert!(
+        text.contains("0:30 of 1:00") && text.contains(" mark at 0:30, text: quit? "),
+        "{text}"
+    );
+    let asked = press(&mut controls, &later, KeyCode::Enter);
+    let Some(Ok(UserRequest::Mark(mark))) = asked else {
+        panic!("{asked:?}")
+    };
+    assert!(
+        (mark.t_s - state.elapsed_s()).abs() < 1e-9 && mark.text == "quit? ",
+        "{mark:?}"
+    );
+    // A pause before the question goes on after it; of a long text the end is shown.
+    type_text(&mut controls, &state, "p");
+    type_text(&mut controls, &later, "m");
+    type_text(&mut controls, &running(250), &"0123456789".repeat(6));
+    let text = pressed(80, 24, &later, &controls).join("\n");
+    assert!(
+        text.contains("text: 678901234") && text.contains("789█  Enter or Esc"),
+        "{text}"
+    );
+    let Some(Ok(UserRequest::Mark(mark))) = press(&mut controls, &later, KeyCode::Enter) else {
+        panic!("no mark")
+    };
+    assert!((mark.t_s - later.elapsed_s()).abs() < 1e-9 && controls.keys.paused.is_some());
+    type_text(&mut controls, &later, "p");
+    // A mark needs no task, a goal does.
+    let empty = ViewState::new(60.0);
+    type_text(&mut controls, &empty, "g");
+    assert!(controls.keys.typed.is_none());
+    let asked = type_text(&mut controls, &empty, "m\n").pop().unwrap();
+    assert!(matches!(asked, Some(Ok(UserRequest::Mark(_)))), "{asked:?}");
+    type_text(&mut controls, &later, "mx");
+    assert_eq!(press(&mut controls, &later, KeyCode::Esc), None);
+    assert!(!controls.keys.quits);
+    type_text(&mut controls, &later, "q");
+    assert!(controls.keys.quits);
+}
+
+proptest! {
+    /// Whatever is pressed, and however the number of tasks changes, the selected row is on the screen.
+    #[test]
+    fn the_selected_row_is_shown(
+        keys in prop::collection::vec((0usize..7, 1usize..60), 1..12), height in 18u16..60,
+    ) {
+        use KeyCode::{Char, Down, End, Home, PageDown, PageUp, Up};
+        let (mut state, mut controls, mut row) = (running(3), Controls::default(), 0usize);
+        for (key, count) in keys {
+            state.tasks = tasks(count);
+            let last = count - 1;
+            let (key, next) = [
+                (Up, row.min(last).saturating_sub(1)), (Down, row + 1), (PageUp, row.min(last).saturating_sub(10)),
+                (PageDown, row + 10), (Home, 0), (End, last), (Char('p'), row),
+            ][key];
+            row = next.min(last);
+            press(&mut controls, &state, key);
+            let text = pressed(80, height, &state, &controls).join("\n");
+            let shown = controls.keys.shown(&state).tasks.len();
+            prop_assert!(text.contains(&format!(">task-{} ", row.min(shown - 1))), "{} in\n{}", row, text);
+        }
+    }
 }

@@ -19,7 +19,7 @@ use super::witness::Witness;
 use crate::collector::{Collector, StepTimes};
 use crate::frames::FrameEvents;
 use crate::learn::Record;
-use crate::report::{FilledCore, Protection, Sample, TaskReport};
+use crate::report::{FilledCore, Protection, Sample, TaskReport, UserRequest};
 
 /// Rest of the control thread after a late job, if it steps at intervals: many late jobs are examined together.
 const REST: Nanos = Nanos::from_millis(10);
@@ -144,6 +144,12 @@ impl<E: Engine> Control<'_, E> {
             }
         }
         self.hear(true);
+        // A goal changed just before the end counts; nothing else that was ordered still has an effect.
+        while let Some(order) = self.shared.next_order() {
+            if let Order::Request(request) = order {
+                self.requested(request);
+            }
+        }
         self.count_open();
         self.shared.stop();
         let witness = &self.witness;
@@ -277,6 +283,7 @@ impl<E: Engine> Control<'_, E> {
                     }
                     self.witness.count(real_time);
                 }
+                Order::Request(request) => self.requested(request),
                 Order::Tell => {
                     let standing = RunSnapshot {
                         at: LinuxOs.now(),
@@ -292,6 +299,10 @@ impl<E: Engine> Control<'_, E> {
                     record,
                 } => {
                     self.regulator = *regulator;
+                    // A user may have changed the goals that it was made with.
+                    for goal in self.collector.goals() {
+                        self.regulator.step(&goal, LinuxOs.now());
+                    }
                     self.pace = pace;
                     self.shared.wake_at_jobs(pace == Pace::Job);
                     self.record = record;
@@ -299,6 +310,13 @@ impl<E: Engine> Control<'_, E> {
                     self.act(self.regulator.plan());
                 }
             }
+        }
+    }
+
+    fn requested(&mut self, request: UserRequest) {
+        let now = LinuxOs.now();
+        if let Some(changed) = self.collector.requested(request, now) {
+            self.step(changed, now);
         }
     }
 

@@ -81,10 +81,11 @@ pub use self::tasks::{Body, JobError, JobResult, TaskEnd};
 use self::control::ControlMessage;
 use self::feeder::Feed;
 use self::tasks::TaskState;
+use crate::collector::MARKS_MAX;
 use crate::error::RuntimeError;
 use crate::figures::TaskInfo;
 use crate::learn::Learning;
-use crate::report::{FinishedRun, LoadReport, PlatformChoice, Progress, RunHeader, Watch};
+use crate::report::{FinishedRun, LoadReport, PlatformChoice, Progress, RunHeader, RunMark, UserRequest, Watch};
 
 /// SCHED_FIFO priority of the probe, the thread that measures gaps.
 pub const PROBE_PRIORITY: u8 = 95;
@@ -486,26 +487,40 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
     pub fn run(self, options: RunOptions, watch: Watch) -> Result<FinishedRun, RuntimeError> {
         let (tell, told) = sync_channel(TOLD_MAX);
         let runtime = service::start(self, options, Some(tell))?;
-        watch_told(&runtime.header(), &told, || runtime.ask_to_stop(), watch);
-        runtime.wait()
+        let mut marks = watch_told(&runtime, &told, watch);
+        marks.truncate(MARKS_MAX);
+        let mut finished = runtime.wait()?;
+        finished.report.marks = marks;
+        Ok(finished)
     }
 }
 
-/// Calls `watch` with samples and figures until the run is over.
-fn watch_told(header: &RunHeader, told: &Receiver<ControlMessage>, stop: impl Fn(), watch: Watch) {
-    if watch(Progress::Started(header)) == ControlFlow::Break(()) {
-        stop();
+/// Calls `watch` with samples and figures, and for requests, until the run is over. Returns the user's marks, those
+/// after the last step of the loop included.
+fn watch_told<E: Engine>(runtime: &Runtime<E>, told: &Receiver<ControlMessage>, watch: Watch) -> Vec<RunMark> {
+    if watch(Progress::Started(&runtime.header())) == ControlFlow::Break(()) {
+        runtime.ask_to_stop();
     }
+    let (mut requests, mut marks) = (Vec::new(), Vec::new());
     loop {
-        let answer = match told.recv_timeout(PATIENCE.into()) {
+        let news = told.recv_timeout(PATIENCE.into());
+        // Before the news, to which the user's request to stop may be the answer.
+        let _ = watch(Progress::Requests(&mut requests));
+        for request in requests.drain(..) {
+            match request {
+                UserRequest::Mark(mark) => marks.push(mark),
+                request => runtime.request(request),
+            }
+        }
+        let answer = match news {
             Ok(ControlMessage::Sample(sample)) => watch(Progress::Sample(&sample)),
             Ok(ControlMessage::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
             Ok(ControlMessage::Standing(_) | ControlMessage::Recorded(_)) => continue,
             Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return marks,
         };
         if answer == ControlFlow::Break(()) {
-            stop();
+            runtime.ask_to_stop();
         }
     }
 }

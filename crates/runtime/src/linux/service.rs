@@ -20,13 +20,13 @@ use super::control::ControlMessage;
 use super::keeper::{Keeper, KeeperCommand};
 use super::seats::CorePin;
 use super::sensor::{Sensor, SensorError};
-use super::shared::RunState;
+use super::shared::{Order, RunState};
 use super::task::TaskBuilder;
 use super::tasks::{TaskEnd, TaskState};
 use super::{RunOptions, RuntimeBuilder, TaskSetup};
 use crate::error::RuntimeError;
 use crate::learn::Learning;
-use crate::report::{FinishedRun, RunHeader, TaskReport};
+use crate::report::{FinishedRun, RunHeader, TaskReport, UserRequest};
 
 /// Commands that may wait for the keeper; further callers block until one is taken.
 const COMMANDS_MAX: usize = 64;
@@ -411,6 +411,11 @@ impl<E: Engine + 'static> Runtime<E> {
     /// [`RuntimeError::Stopped`] once the runtime has ended.
     pub fn figures(&self) -> Result<RuntimeFigures, RuntimeError> {
         self.ask(KeeperCommand::Tell)
+    }
+
+    /// Hands a user's request to the control thread; dropped while too many orders wait for it.
+    pub(super) fn request(&self, request: UserRequest) {
+        self.inner.shared.order(Order::Request(request));
     }
 
     /// Learns a model of the running tasks, and controls by it from then on: the machine's real knobs visit levels

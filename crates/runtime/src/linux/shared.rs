@@ -24,7 +24,7 @@ use crate::causes::SkippedWhile;
 use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
 use crate::learn::Record;
-use crate::report::Protection;
+use crate::report::{Protection, UserRequest};
 use crate::under_way::Schedule;
 
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
@@ -134,6 +134,8 @@ pub(super) enum Order {
     },
     /// Send the state of the run.
     Tell,
+    /// Carry out a request of the user.
+    Request(UserRequest),
     /// Decide by another regulator from now on.
     Switch {
         regulator: Box<Regulator>,

@@ -57,7 +57,7 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
         to_standard_output: arguments.json.as_deref() != Some(Path::new("-")),
         plain: arguments.plain,
         watch: json.is_some() || html.is_some(),
-        hint: "q ends the cluster",
+        hint: "end the cluster",
     };
     let watching = announce(&running.processes, &announcement)?;
     let began = Instant::now();
@@ -89,7 +89,7 @@ pub struct Announcement<'a> {
     pub plain: bool,
     /// Whether a report at the end needs the nodes' figures.
     pub watch: bool,
-    /// Last line of the live view: the effect of `q`.
+    /// Effect of `q` in the live view.
     pub hint: &'static str,
 }
 

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Reply};
 use punctual_server::stream::Stream;
-use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::raise;
 
@@ -30,7 +29,8 @@ use crate::args::{ServerAddress, Top};
 use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::{OutputFile, apart};
-use punctual_report::terminal::{Live, Stop, TICK, is_live};
+use punctual_report::terminal::{Live, Stop, TICK, is_interrupt, is_live};
+use punctual_report::view::keys::Keys;
 
 /// Interval between questions to a node.
 const EVERY: Duration = Duration::from_millis(250);
@@ -55,28 +55,27 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Starts to ask the nodes, and to draw their figures above `hint` if `live` is given. If the user presses `q` or
-    /// Ctrl-C, this process gets SIGINT, as from any terminal.
+    /// Starts to ask the nodes, and to draw their figures if `live` is given; `hint` is the effect of `q`. If the user
+    /// presses `q` or Ctrl-C, this process gets SIGINT, as from any terminal.
     pub fn start(addresses: &[SocketAddr], live: Option<Live>, hint: String) -> Watching {
         let over = Arc::new(AtomicBool::new(false));
         let (addresses, ends) = (addresses.to_vec(), Arc::clone(&over));
         let thread = thread::spawn(move || {
             let places: Vec<ServerAddress> = addresses.iter().copied().map(ServerAddress::of).collect();
             let told = ask_all(&places, &Dial::default(), &ends);
-            let mut past = Past::new(&addresses);
+            let (mut past, mut keys) = (Past::new(&addresses), Keys::default());
             let mut live = live;
             while !ends.load(Ordering::SeqCst) {
                 take(&told, &mut past);
                 if let Some(live) = &mut live {
                     for key in live.keys() {
-                        let is_interrupt =
-                            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                        if is_interrupt || key.code == KeyCode::Char('q') {
+                        keys.press(&key, past.nodes.len(), &past, &[]);
+                        if is_interrupt(&key) || std::mem::take(&mut keys.quits) {
                             // A process may always signal itself.
                             drop(raise(SIGINT));
                         }
                     }
-                    live.draw(|frame| view::draw(frame, &past, &hint));
+                    live.draw(|frame| view::draw(frame, &past, &keys, &hint));
                 }
             }
             if let Some(live) = live {
@@ -211,7 +210,7 @@ pub fn watch(places: &[ServerAddress], arguments: &Top, command: &str) -> Result
     let mut live = is_live(arguments.plain).then(Live::take).transpose()?;
     let told = ask_all(places, &dial, &over);
     let addresses: Vec<SocketAddr> = places.iter().map(|place| place.socket).collect();
-    let mut past = Past::new(&addresses);
+    let (mut past, mut keys) = (Past::new(&addresses), Keys::default());
     let began = Instant::now();
     let (mut printed, mut failure) = (began, None);
     let prints_lines = live.is_none();
@@ -221,12 +220,15 @@ pub fn watch(places: &[ServerAddress], arguments: &Top, command: &str) -> Result
     };
     loop {
         take(&told, &mut past);
-        let (asked, _) = stop.hear(&mut live);
-        if asked || is_over(began.elapsed(), &past) || failure.is_some() {
+        let (asked, pressed) = stop.hear(&mut live);
+        for key in &pressed {
+            keys.press(key, past.nodes.len(), &past, &[]);
+        }
+        if asked || keys.quits || is_over(began.elapsed(), &past) || failure.is_some() {
             break;
         }
         match &mut live {
-            Some(live) => live.draw(|frame| view::draw(frame, &past, "q ends it")),
+            Some(live) => live.draw(|frame| view::draw(frame, &past, &keys, "end this view")),
             None if printed.elapsed() >= LINES_EVERY => {
                 printed = Instant::now();
                 failure = print(&past.lines()).err();

@@ -37,7 +37,7 @@ pub struct Moment {
 }
 
 /// A watched node or balancer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     /// Index among all that are watched.
     place: usize,
@@ -54,9 +54,11 @@ pub struct Node {
 }
 
 /// Figures of all nodes since the watch began.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Past {
     began: Instant,
+    /// Instant of the last answer or error of any node; a paused picture keeps it.
+    seen: Instant,
     /// By node, in the order of the addresses.
     pub nodes: Vec<Node>,
 }
@@ -72,8 +74,10 @@ impl Past {
             moments: Vec::new(),
             stride: (1, 0),
         };
+        let began = Instant::now();
         Past {
-            began: Instant::now(),
+            began,
+            seen: began,
             nodes: addresses.iter().enumerate().map(node).collect(),
         }
     }
@@ -86,9 +90,9 @@ impl Past {
 
     /// Takes the answer of a node.
     pub fn take(&mut self, (number, at, looked): NodeAnswer) {
-        let began = self.began;
+        self.seen = self.seen.max(at);
         if let Some(node) = self.nodes.get_mut(number) {
-            node.take(at.saturating_duration_since(began).as_secs_f64(), at, looked);
+            node.take(at.saturating_duration_since(self.began).as_secs_f64(), at, looked);
         }
     }
 
@@ -96,9 +100,20 @@ impl Past {
     pub fn answered_to_the_end(&self, node: &Node) -> bool {
         let told = |node: &Node| Some(node.last.as_ref()?.0);
         let newest = self.nodes.iter().filter_map(told).max();
-        told(node)
-            .zip(newest)
-            .is_some_and(|(at, newest)| newest.saturating_duration_since(at) < 2 * PATIENCE)
+        let both = told(node).zip(newest);
+        both.is_some_and(|(at, newest)| newest.saturating_duration_since(at) < 2 * PATIENCE)
+    }
+
+    /// Last answer and figures of a node, if it answers at present.
+    pub fn present<'n>(&self, node: &'n Node) -> Option<(&'n Look, &'n Moment)> {
+        let (at, look) = node.last.as_ref().filter(|_| node.trouble.is_none())?;
+        let is_new = self.seen.saturating_duration_since(*at) < 2 * PATIENCE;
+        node.moments.last().filter(|_| is_new).map(|moment| (look, moment))
+    }
+
+    /// Number of nodes that answer at present.
+    pub fn present_count(&self) -> usize {
+        self.nodes.iter().filter(|node| self.present(node).is_some()).count()
     }
 
     /// Whether any node ever answered.
@@ -122,7 +137,7 @@ impl Past {
     pub fn lines(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
-            let Some((look, now)) = node.present() else {
+            let Some((look, now)) = self.present(node) else {
                 let why = node.trouble.as_deref().unwrap_or("no answer yet");
                 let _ = writeln!(text, "{:7.1} s  {}: {why}", self.length(), node.address);
                 continue;
@@ -131,10 +146,8 @@ impl Past {
             if !look.is_balancer() {
                 let _ = write!(text, " {}", look.role());
             }
-            for column in COLUMNS
-                .iter()
-                .filter(|column| column.live.is_some() && column.is_of(look))
-            {
+            let columns = COLUMNS.iter().filter(|column| column.live.is_some());
+            for column in columns.filter(|column| column.is_of(look)) {
                 let _ = write!(text, " {} {}", column.title, (column.value)(look, now));
             }
             text.push('\n');
@@ -167,17 +180,6 @@ impl Past {
 }
 
 impl Node {
-    /// Whether the node answers at present.
-    pub fn answers(&self) -> bool {
-        self.trouble.is_none() && self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < 2 * PATIENCE)
-    }
-
-    /// Last answer and figures, if the node answers at present.
-    pub fn present(&self) -> Option<(&Look, &Moment)> {
-        let (_, look) = self.last.as_ref().filter(|_| self.answers())?;
-        Some((look, self.moments.last()?))
-    }
-
     /// Whether it is a balancer, according to its last answer.
     pub fn is_balancer(&self) -> bool {
         self.last.as_ref().is_some_and(|(_, look)| look.is_balancer())
@@ -196,12 +198,10 @@ impl Node {
         match looked {
             Ok(look) => {
                 let moment = match self.last.take() {
-                    Some((before_at, before)) => moment(
-                        &look,
-                        &before,
-                        at_s,
-                        at.saturating_duration_since(before_at).as_secs_f64(),
-                    ),
+                    Some((before_at, before)) => {
+                        let span = at.saturating_duration_since(before_at).as_secs_f64();
+                        moment(&look, &before, at_s, span)
+                    }
                     None => moment(&look, &look, at_s, 1.0),
                 };
                 self.keep(moment);

@@ -10,6 +10,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use super::columns::{COLUMNS, WatchColumn, why};
 use super::past::{Moment, Node, Past};
 use punctual_report::summary::count;
+use punctual_report::view::keys::Keys;
 use punctual_report::view::{EIGHTHS, framed, program};
 
 /// Colours of the stages at which requests were late.
@@ -25,28 +26,36 @@ const PLACES: [Color; SpanStage::ALL.len()] = [
 const NAMES: usize = 11;
 /// Columns of a node's name in the table.
 const NAME: u16 = 7;
-/// Draws the whole frame; `hint` explains the keys.
-pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
-    let nodes = past.nodes.len() as u16;
+/// Lines besides three for each node: title, keys, and frames, heads and scale of the panels.
+const OTHER_LINES: u16 = 9;
+
+/// Draws the whole frame, from the selected node on unless all fit; `quit` is the effect of `q`.
+pub fn draw(frame: &mut Frame<'_>, live: &Past, keys: &Keys<Past>, quit: &str) {
+    let past = keys.shown(live);
+    let fit = usize::from(frame.area().height.saturating_sub(OTHER_LINES) / 3).max(1);
+    // No further than to a screen that the last nodes fill.
+    let first = keys.row.min(past.nodes.len().saturating_sub(fit));
+    let below = &past.nodes[first..];
+    let nodes = below.len() as u16;
     let [one, table, late] = [1, nodes + 3, nodes + 2].map(Constraint::Length);
     let rows = Layout::vertical([one, table, late, Constraint::Min(nodes + 2), one]);
     let [title, table, late, curves, hints] = rows.areas(frame.area());
     draw_title(frame, title, past);
-    draw_nodes(frame, table, past);
-    draw_late(frame, late, past);
+    draw_nodes(frame, table, past, below);
+    draw_late(frame, late, below);
     let [done, ages] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
-    draw_curves(frame, done, past, " done/s, last minute ", Color::Green, |moment| {
-        moment.done
-    });
-    draw_curves(frame, ages, past, " late/s, last minute ", Color::Red, |moment| {
-        moment.late
-    });
-    frame.render_widget(Line::from(format!(" {hint}").dim()), hints);
+    let shown = (below, past.length());
+    draw_curves(frame, done, shown, " done/s, last minute ", Color::Green, |it| it.done);
+    draw_curves(frame, ages, shown, " late/s, last minute ", Color::Red, |it| it.late);
+    let answer = live.present_count();
+    let meanwhile = format!("{:.0} s; {answer} nodes answer now", live.length() - past.length());
+    keys.draw(frame, hints, &[], quit, &meanwhile);
 }
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
-    let there = past.nodes.iter().filter(|node| node.answers()).count();
-    let masters: Vec<String> = past.nodes.iter().filter(|node| reigns(node)).map(Node::name).collect();
+    let there = past.present_count();
+    let reigns = |node: &&Node| past.present(node).is_some_and(|(look, _)| look.is_master());
+    let masters: Vec<String> = past.nodes.iter().filter(reigns).map(Node::name).collect();
     let master = match masters.is_empty() {
         true => " no master ".black().on_yellow(),
         false => format!(" master: {} ", masters.join(", ")).black().on_green(),
@@ -63,13 +72,9 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     frame.render_widget(line, area);
 }
 
-fn reigns(node: &Node) -> bool {
-    node.present().is_some_and(|(look, _)| look.is_master())
-}
-
-fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
+fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past, nodes: &[Node]) {
     let inside = framed(frame, area, " nodes ".bold().into());
-    let names = past.nodes.iter().filter(|node| node.last.is_some());
+    let names = nodes.iter().filter(|node| node.last.is_some());
     let names = names.map(|node| node.name().len() as u16).max().unwrap_or(0).max(NAME);
     let room = area.width.saturating_sub(names - NAME);
     let shown = |column: &&WatchColumn| column.live.is_some_and(|(_, from)| room >= from);
@@ -82,7 +87,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let head = Row::new(["", "role"].map(Cell::from).into_iter().chain(head)).dim();
     let row = |node: &Node| {
         let name = Cell::from(node.name().bold());
-        let Some((look, now)) = node.present() else {
+        let Some((look, now)) = past.present(node) else {
             let silent = ["silent".red().bold(), node.address.to_string().dim()];
             return Row::new(std::iter::once(name).chain(silent.map(Cell::from)));
         };
@@ -107,30 +112,23 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let widths = [Constraint::Length(names), Constraint::Length(7)].into_iter();
     let more = columns.iter().filter_map(|column| column.live);
     let widths = widths.chain(more.map(|(width, _)| Constraint::Length(width)));
-    let table = Table::new(past.nodes.iter().map(row), widths)
-        .header(head)
-        .column_spacing(1);
+    let table = Table::new(nodes.iter().map(row), widths).header(head).column_spacing(1);
     frame.render_widget(table, inside);
 }
 
 /// Reasons why requests were not done, and the stages at which late ones spent their time, as a bar of coloured parts.
-fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
-    let places = SpanStage::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
-        [
-            Span::styled("█ ", Style::new().fg(color)),
-            format!("{} ", place.name()).dim(),
-        ]
-    });
+fn draw_late(frame: &mut Frame<'_>, area: Rect, nodes: &[Node]) {
+    let place = |(place, color): (&SpanStage, Color)| ["█ ".fg(color), format!("{} ", place.name()).dim()];
+    let places = SpanStage::ALL.iter().zip(PLACES).flat_map(place);
     let title = std::iter::once(" late: why, and where  ".bold()).chain(places);
     let inside = framed(frame, area, title.collect::<Vec<_>>().into());
     let mut lines = Vec::new();
-    for node in &past.nodes {
+    for node in nodes {
         let mut spans = vec![Span::raw(format!("{:NAMES$}", node.name()))];
         if let Some((_, look)) = &node.last {
             let reasons = why(look, "none");
-            let room = (inside.width as usize)
-                .saturating_sub(NAMES + reasons.chars().count() + 3)
-                .min(40);
+            let others = NAMES + reasons.chars().count() + 3;
+            let room = (inside.width as usize).saturating_sub(others).min(40);
             spans.extend(parts(&look.late_us(), room));
             spans.push(Span::raw(format!(" {reasons}")));
         }
@@ -159,7 +157,7 @@ fn parts(spent: &[u64; SpanStage::ALL.len()], width: usize) -> Vec<Span<'static>
 fn draw_curves(
     frame: &mut Frame<'_>,
     area: Rect,
-    past: &Past,
+    (nodes, end): (&[Node], f64),
     title: &'static str,
     color: Color,
     of: fn(&Moment) -> f64,
@@ -171,18 +169,13 @@ fn draw_curves(
     if width == 0 {
         return;
     }
-    let end = past.length();
     let column = |moment: &Moment| (width as f64 * (1.0 - (end - moment.at) / SHOWN)).ceil() - 1.0;
-    let rows: Vec<Vec<Option<f64>>> = past
-        .nodes
+    let rows: Vec<Vec<Option<f64>>> = nodes
         .iter()
         .map(|node| {
             let mut row = vec![None; width];
-            for moment in node
-                .moments
-                .iter()
-                .filter(|moment| moment.is_there && column(moment) >= 0.0)
-            {
+            let is_shown = |moment: &&Moment| moment.is_there && column(moment) >= 0.0;
+            for moment in node.moments.iter().filter(is_shown) {
                 if let Some(cell) = row.get_mut(column(moment) as usize) {
                     *cell = Some(cell.map_or(of(moment), |before: f64| before.max(of(moment))));
                 }
@@ -191,7 +184,7 @@ fn draw_curves(
         })
         .collect();
     let most = rows.iter().flatten().flatten().copied().fold(0.0, f64::max);
-    let lines = past.nodes.iter().zip(&rows).map(|(node, row)| {
+    let lines = nodes.iter().zip(&rows).map(|(node, row)| {
         let bars: String = row
             .iter()
             .map(|value| match value {
@@ -202,10 +195,7 @@ fn draw_curves(
                 Some(_) => EIGHTHS[1],
             })
             .collect();
-        Line::from(vec![
-            Span::raw(format!("{:NAMES$}", node.name())),
-            Span::styled(bars, Style::new().fg(color)),
-        ])
+        Line::from(vec![format!("{:NAMES$}", node.name()).into(), bars.fg(color)])
     });
     let scale = Line::from(format!("{:NAMES$}at most {}/s", "", count(most.round() as u64)).dim());
     frame.render_widget(Paragraph::new(lines.chain([scale]).collect::<Vec<_>>()), inside);
@@ -222,8 +212,15 @@ mod tests {
     use super::*;
 
     fn drawn(past: &Past, width: u16, height: u16) -> String {
+        from(0, past, width, height)
+    }
+
+    fn from(row: usize, past: &Past, width: u16, height: u16) -> String {
+        let keys = Keys { row, ..Keys::default() };
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, past, "q ends it")).unwrap();
+        terminal
+            .draw(|frame| draw(frame, past, &keys, "end this view"))
+            .unwrap();
         let buffer = terminal.backend().buffer();
         let lines = buffer.content().chunks(width as usize);
         lines
@@ -266,10 +263,21 @@ mod tests {
             "12 ms",
             "backlog 5, expired 4",
             "done/s",
-            "q ends it",
+            " ? help  p pause  q end this view",
         ] {
             assert!(shown.contains(part), "no {part} in\n{shown}");
         }
+    }
+
+    #[test]
+    fn nodes_before_the_selected_one_leave_the_screen_only_if_not_all_fit() {
+        let past = past();
+        assert_eq!(from(2, &past, 80, 24), drawn(&past, 80, 24));
+        let shown = from(1, &past, 80, 15);
+        assert!(
+            !shown.contains("node 0  master") && shown.contains("node 1  replica"),
+            "{shown}"
+        );
     }
 
     #[test]

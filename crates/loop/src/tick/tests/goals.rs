@@ -254,3 +254,17 @@ fn a_task_that_is_added_brings_its_goal() {
     machine.job(3, 0, 0.3, Time(4));
     assert_eq!(machine.regulator.task_windows(), []);
 }
+
+/// A goal that a user changes is in force from the next job on, for a task that has had jobs and for one that has not.
+#[test]
+fn a_changed_goal_is_in_force_from_the_next_job_on() {
+    let mut machine = Machine::new(Fault::None, 1);
+    machine.job(1, 0, 0.3, Time(1));
+    for (task, mean) in [(1, 0.5), (2, 0.6)] {
+        let (task, goal) = (TaskId(task), Some(TaskGoal::Tardiness(mean)));
+        machine.regulator.step(&Event::Added { task, goal }, Time(2));
+        machine.job(task.0, 1, 0.3, Time(3));
+        let window = machine.regulator.task_windows()[0];
+        assert_eq!((window.task, window.set_point), (task, mean));
+    }
+}

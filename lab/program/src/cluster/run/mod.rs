@@ -115,7 +115,7 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
             to_standard_output: is_apart,
             plain: arguments.plain,
             watch: html.is_some(),
-            hint: "q ends the run and reports",
+            hint: "end the run and report",
         };
         watching = announce(processes, &announcement)?;
         Ok(())
