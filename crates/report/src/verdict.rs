@@ -1,7 +1,7 @@
 //! Verdict on a finished run against its goals: computed once, used by the summary, the page and the exit code.
 
 use punctual_runtime::report::{RunReport, TaskReport};
-use punctual_workload::TaskGoal;
+use punctual_workload::{Cause, TaskGoal};
 
 use crate::protection::no_real_time;
 use crate::summary::{count, percent};
@@ -137,7 +137,7 @@ impl Verdict {
         }
         if self.inconclusive {
             let why = "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine.";
-            return [why.into()].into_iter().chain(unprotected(report)).collect();
+            return named(why.into(), unprotected(report));
         }
         let mut sentences = self.goals(report);
         if let Some(standing) = self.stages {
@@ -150,7 +150,7 @@ impl Verdict {
         let (goal, summary) = (&report.header.goal, &report.summary);
         if let (false, Some(least)) = (self.fresh_kept, summary.fresh_share_min) {
             if !self.tasks.contains(&Standing::Missed) {
-                sentences.extend(filled_core(report));
+                sentences.extend(named(String::new(), filled_core(report)).into_iter().skip(1));
             }
             let (least, minimum) = (percent(least), goal.min_fresh);
             sentences.push(format!(
@@ -178,7 +178,7 @@ impl Verdict {
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
             let name = &task.name;
             let short = format!("Too short to judge: no job of \"{name}\" ended after the start-up.");
-            return [short].into_iter().chain(unprotected(report)).collect();
+            return named(short, unprotected(report));
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return vec![format!(
@@ -267,7 +267,7 @@ fn beside(share: f64, goal: f64) -> String {
 fn unprotected(report: &RunReport) -> Option<String> {
     let refused = no_real_time(&report.header.protection)?;
     Some(format!(
-        "Top cause: no real-time scheduling, so any program may take the core: {}; {}.",
+        "no real-time scheduling, so any program may take the core: {}; {}.",
         refused.why, refused.remedy
     ))
 }
@@ -276,7 +276,7 @@ fn unprotected(report: &RunReport) -> Option<String> {
 fn filled_core(report: &RunReport) -> Option<String> {
     let filled = report.summary.filled_cores.first()?;
     Some(format!(
-        "Top cause: {} filled core {} for {:.0} s, so the kernel throttled all real-time threads there, also of this \
+        "{} filled core {} for {:.0} s, so the kernel throttled all real-time threads there, also of this \
          run; stop it, or give it another core (taskset).",
         causes::thread(&filled.by),
         filled.core,
@@ -286,23 +286,53 @@ fn filled_core(report: &RunReport) -> Option<String> {
 
 fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<String> {
     let (name, stands) = (&worst.name, stands(worst));
-    let mut sentences = vec![match others {
+    let missed = match others {
         0 => format!("Goal missed by \"{name}\": {stands}."),
         more => format!(
             "{} tasks missed their goals; furthest from its own is \"{name}\": {stands}.",
             more + 1
         ),
-    }];
-    // Any program keeps a task without the right from its core: no other cause comes before this one.
-    sentences.extend(unprotected(report));
-    sentences.extend(filled_core(report));
-    if let Some(top) = worst.causes.first() {
+    };
+    let top = worst.causes.first();
+    let told = top.map(|top| {
         let told = causes::told(worst).next().unwrap_or_default();
-        let remedy = causes::remedy(top, worst, &report.header);
-        let first = if sentences.len() > 1 { "Next" } else { "Top cause" };
-        sentences.push(format!("{first}: {told}; {remedy}."));
+        format!("{told}; {}.", causes::remedy(top, worst, &report.header))
+    });
+    let others = unprotected(report).into_iter().chain(filled_core(report));
+    // Any program keeps a task without the right from its core: no other cause comes before this one, unless most jobs
+    // were late by what they did themselves.
+    match top.is_some_and(|top| is_of_the_job(top.cause)) {
+        true => named(missed, told.into_iter().chain(others)),
+        false => named(missed, others.chain(told)),
     }
-    sentences
+}
+
+/// Whether jobs are late from this cause on a core of their own, too.
+const fn is_of_the_job(cause: Cause) -> bool {
+    match cause {
+        Cause::Unfinished
+        | Cause::Lock
+        | Cause::PageFault
+        | Cause::Sync
+        | Cause::Commit
+        | Cause::Asleep
+        | Cause::Data
+        | Cause::Computation => true,
+        Cause::Skipped
+        | Cause::NotRun
+        | Cause::Queue
+        | Cause::Preempted
+        | Cause::Throttled
+        | Cause::Stopped
+        | Cause::Stolen => false,
+    }
+}
+
+/// The sentence `first`, and the causes after it, of which the first is the most important one.
+fn named(first: String, causes: impl IntoIterator<Item = String>) -> Vec<String> {
+    let names = ["Top cause"].into_iter().chain(std::iter::repeat("Next"));
+    let causes = names.zip(causes).map(|(name, cause)| format!("{name}: {cause}"));
+    [first].into_iter().chain(causes).collect()
 }
 
 #[cfg(test)]
@@ -431,13 +461,21 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_the_first_cause() {
+    fn a_missing_right_is_the_first_cause_unless_jobs_are_late_by_themselves() {
         let (_, sentence) = judged(|report| {
             steer_late(report);
             report.header.protection[0].refused = report.header.protection[1].refused.clone();
         });
-        let [right, preempted] = ["no real-time scheduling", "were preempted"].map(|part| sentence.find(part).unwrap());
+        let at = |sentence: &str, parts: [&str; 2]| parts.map(|part| sentence.find(part).expect(part));
+        let [right, preempted] = at(&sentence, ["no real-time scheduling", "were preempted"]);
         assert!(right < preempted, "{sentence}");
+        let (_, sentence) = judged(|report| {
+            steer_late(report);
+            report.tasks[1].causes[0].cause = Cause::Computation;
+            report.header.protection[0].refused = report.header.protection[1].refused.clone();
+        });
+        let [own, right] = at(&sentence, ["Top cause: ", "Next: no real-time scheduling"]);
+        assert!(own < right, "{sentence}");
         let (_, sentence) = judged(|report| {
             report.summary.inconclusive = true;
             report.header.protection[0].refused = report.header.protection[1].refused.clone();
