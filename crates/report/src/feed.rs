@@ -503,7 +503,10 @@ mod tests {
         state.update(News::Sinks("sink 1".into()));
         let (t_s, text) = (0.2, "door".to_string());
         state.update(News::Mark(RunMark { t_s, text }));
-        let news = state.so_far().into_iter().chain([sample(1), News::Ended]);
+        let news = state
+            .so_far()
+            .into_iter()
+            .chain([sample(1), News::Learning, News::Ended]);
         let lines: Vec<String> = news.map(|news| serde_json::to_string(&news).unwrap()).collect();
         insta::assert_snapshot!(format!("version_{VERSION}"), lines.join("\n"));
     }

@@ -88,6 +88,11 @@ impl Watcher {
         self.tell(News::Run(duration_s));
     }
 
+    /// Says of the announced run that it learns a model.
+    pub fn learns(&self) {
+        self.tell(News::Learning);
+    }
+
     /// Takes news of a run; returns `Break` once the user asked to stop.
     pub fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
         match progress {
@@ -172,7 +177,7 @@ impl Display {
             return self.state.update(news);
         }
         match news {
-            News::Run(_) | News::Ended | News::Mark(_) => {}
+            News::Run(_) | News::Learning | News::Ended | News::Mark(_) => {}
             News::Stage(stage) => {
                 say(self.plain.flush());
                 say(Some(format!("{stage} ...")));
@@ -217,16 +222,30 @@ impl Display {
 mod tests {
     use super::*;
     use crate::fixture;
+    use punctual_runtime::report::RunMark;
+    use punctual_workload::TaskGoal;
 
     #[test]
-    fn a_signal_asks_for_the_end_in_order() {
+    fn a_run_hears_of_requests_and_of_a_signal() {
         let _signals = crate::terminal::SIGNALS.lock().unwrap();
-        let watcher = Watcher::start(true, None).unwrap();
+        let mut watcher = Watcher::start(true, None).unwrap();
         watcher.begin(60.0);
         assert_eq!(
             watcher.see(Progress::Started(&fixture::header())),
             ControlFlow::Continue(())
         );
+        let mark = UserRequest::Mark(RunMark {
+            t_s: 1.0,
+            text: "door".into(),
+        });
+        let goal = UserRequest::Goal("steer".into(), TaskGoal::Tardiness(0.5));
+        let asked = [mark, goal];
+        let (asks, requests) = channel();
+        watcher.requests = requests;
+        asked.iter().for_each(|request| asks.send(request.clone()).unwrap());
+        let mut requests = Vec::new();
+        let _ = watcher.see(Progress::Requests(&mut requests));
+        assert_eq!(requests, asked);
         signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
         while !watcher.stopped() {
             std::thread::yield_now();

@@ -311,6 +311,7 @@ fn try_learn(
     loaded: &Loaded,
 ) -> Result<Result<(ModelDocument, RunReport), String>, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
+    watcher.learns();
     let identified = punctual_scenario::identify(request, &mut |progress| {
         super::keep_off_exclusive_cores(&progress);
         watcher.see(progress)

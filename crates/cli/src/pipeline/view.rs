@@ -12,7 +12,7 @@ use super::Spans;
 use super::shown::{GoalShown, StageShown, Tone, ViewContent};
 use punctual_report::stages::{late_of, standing_of};
 use punctual_report::summary::count;
-use punctual_report::view::keys::Keys;
+use punctual_report::view::keys::{KeyTable, Keys};
 use punctual_report::view::{panel, program};
 
 /// Colours of the cores, by their index among the pipeline's.
@@ -27,7 +27,7 @@ const CORES: [Color; 8] = [
     Color::LightMagenta,
 ];
 /// Keys that act on the stage of the selected row.
-const STAGE_KEYS: [(&str, &str); 3] = [
+const STAGE_KEYS: &KeyTable<'_> = &[
     ("m", "move the stage to another core"),
     ("u", "replace its process by a new version"),
     ("k", "kill its process"),

@@ -9,8 +9,7 @@ use super::keys::{KeyTable, Keys};
 use super::state::ViewState;
 use super::{minutes, tasks::load};
 
-/// Keys of this view. The later ones, with these letters, are requests to the run: a visitor cannot make requests. The
-/// first of those needs a task.
+/// Keys of this view. The last ones ([`REQUESTS`]) ask the run for something, which a visitor cannot; `g` needs a task.
 const OWN: &KeyTable<'_> = &[
     ("s", "sort the tasks: as given, late share, name, mean load"),
     ("g", "change the goal of the selected task"),
@@ -39,7 +38,7 @@ impl Controls {
             self.asked_s = live.elapsed_s();
         }
         let (selected, t_s) = (self.selected(live), self.asked_s);
-        let takes = !live.is_visitor && !self.keys.stopping;
+        let takes = live.takes_requests() && !self.keys.stopping;
         let first = usize::from(selected.is_none());
         let asks = if takes { &REQUESTS[first..] } else { &[] };
         Some(match self.keys.press(key, live.tasks.len(), live, asks)? {
@@ -53,7 +52,9 @@ impl Controls {
                 let percent = text.trim_end_matches(['%', ' ']).parse().ok();
                 let share = percent.filter(|it: &f64| *it > 0.0 && *it < 100.0);
                 let goal = share.map(|share| TaskGoal::Late(Share::clamped(share / 100.0)));
-                let wrong = || format!("{text:?} is no goal: type a share above 0 and below 100, such as 2.5");
+                let wrong = || {
+                    format!("{text:?} is not a share of late jobs: type a number above 0 and below 100, such as 2.5")
+                };
                 goal.map(|goal| UserRequest::Goal(task, goal)).ok_or_else(wrong)
             }
             _ => return None,
@@ -82,7 +83,7 @@ impl Controls {
 
     /// Keys of this view that are of use at `live`.
     pub(super) fn own(live: &ViewState) -> &'static KeyTable<'static> {
-        &OWN[..OWN.len() - if live.is_visitor { REQUESTS.len() } else { 0 }]
+        &OWN[..OWN.len() - if live.takes_requests() { 0 } else { REQUESTS.len() }]
     }
 
     /// Question for the text that is being typed.

@@ -128,9 +128,8 @@ impl<T: Clone> Keys<T> {
         self.paused.as_deref().unwrap_or(live)
     }
 
-    /// Draws the last line of a view: the keys by which the user goes on; or `paused`, the text that is asked for or
-    /// what has happened since the pause; or that the run stops. Draws the help with the view's `own` keys over all
-    /// else.
+    /// Draws the last line of a view: hints; or, while paused, `paused`, the question for a text or what has happened
+    /// since; or that the run stops. Draws the help, with the view's `own` keys, over the view.
     pub fn draw(&self, frame: &mut Frame<'_>, area: Rect, own: &KeyTable<'_>, quit: &str, paused: &str) {
         let line = match (&self.typed, &self.paused) {
             _ if self.stopping => Line::from(format!(" {STOPPING}").yellow()),

@@ -21,6 +21,8 @@ pub const SPAN_S: f64 = 120.0;
 pub enum News {
     /// The next run begins; its length in seconds.
     Run(#[serde(deserialize_with = "seconds")] f64),
+    /// The announced run learns a model. Its report is not kept, so it takes no requests of the user.
+    Learning,
     /// A stage before or after the run proper.
     Stage(String),
     /// The run proper begins.
@@ -101,6 +103,8 @@ pub struct ViewState {
     pub(crate) warned: Vec<[bool; 3]>,
     /// Whether this is a view of another process' run.
     pub is_visitor: bool,
+    /// Whether the run learns a model.
+    pub is_learning: bool,
 }
 
 impl ViewState {
@@ -115,7 +119,11 @@ impl ViewState {
     /// Updates the state by an item of news.
     pub fn update(&mut self, news: News) {
         match news {
-            News::Run(duration_s) => self.restart(duration_s, None),
+            News::Run(duration_s) => {
+                self.is_learning = false;
+                self.restart(duration_s, None);
+            }
+            News::Learning => self.is_learning = true,
             News::Stage(stage) => self.stages.push(stage),
             News::Started(header) => {
                 self.restart(self.duration_s, Some((*header).clone()));
@@ -148,6 +156,7 @@ impl ViewState {
         *self = ViewState {
             header,
             is_visitor: self.is_visitor,
+            is_learning: self.is_learning,
             ..ViewState::new(duration_s)
         };
     }
@@ -182,6 +191,11 @@ impl ViewState {
         news.push(News::Sinks(self.sinks.clone()));
         news.extend(self.marks.iter().cloned().map(News::Mark));
         news
+    }
+
+    /// Whether the run takes requests of this view's user.
+    pub(super) fn takes_requests(&self) -> bool {
+        !self.is_visitor && !self.is_learning
     }
 
     /// Jobs of all tasks after the start-up so far, and those of them that were late.

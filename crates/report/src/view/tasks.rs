@@ -47,10 +47,10 @@ fn columns() -> impl Iterator<Item = &'static TaskColumn> {
 
 /// Mean share of one core that the jobs of a task have taken since the start-up, in percent.
 pub(super) fn load(task: &TaskReport, state: &ViewState) -> f64 {
+    // Jobs count from the end of the start-up.
     let seconds = state.elapsed_s() - task.start_up.seconds;
     let ended = task.jobs.saturating_sub(task.skipped + task.overdue) as f64;
     let of_job = |parts: WhereTimeWent| parts.data + parts.computation + parts.commit;
-    // No job counts before.
     ended * task.where_us.map_or(0.0, of_job) / (seconds.max(1e-3) * 1e4)
 }
 

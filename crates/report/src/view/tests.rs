@@ -281,6 +281,12 @@ fn the_help_has_the_keys_that_are_of_use_and_any_key_closes_it() {
         text.contains("pause the screen") && text.contains("mark this instant"),
         "{text}"
     );
+    state.update(News::Learning);
+    state.update(News::Started(Box::new(fixture::header())));
+    assert!(!state.takes_requests());
+    state.update(News::Run(60.0));
+    assert!(state.takes_requests());
+    state = running(3);
     state.is_visitor = true;
     let text = pressed(80, 24, &state, &controls).join("\n");
     assert!(
