@@ -118,6 +118,7 @@ pub struct Collector {
     fallback: Option<String>,
     /// Number of notes beyond `NOTES_MAX`.
     notes_more: u64,
+    /// Marks of a simulated run. On Linux the caller of the run keeps them, so that none after the last step is lost.
     marks: Vec<RunMark>,
 }
 

@@ -487,8 +487,7 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
     pub fn run(self, options: RunOptions, watch: Watch) -> Result<FinishedRun, RuntimeError> {
         let (tell, told) = sync_channel(TOLD_MAX);
         let runtime = service::start(self, options, Some(tell))?;
-        let mut marks = watch_told(&runtime, &told, watch);
-        marks.truncate(MARKS_MAX);
+        let marks = watch_told(&runtime, &told, watch);
         let mut finished = runtime.wait()?;
         finished.report.marks = marks;
         Ok(finished)
@@ -504,14 +503,17 @@ fn watch_told<E: Engine>(runtime: &Runtime<E>, told: &Receiver<ControlMessage>, 
     let (mut requests, mut marks) = (Vec::new(), Vec::new());
     loop {
         let news = told.recv_timeout(PATIENCE.into());
-        // Before the news, to which the user's request to stop may be the answer.
+        // Requests first: the watcher may answer the news by a stop, and requests made before it still count.
         let _ = watch(Progress::Requests(&mut requests));
-        for request in requests.drain(..) {
-            match request {
-                UserRequest::Mark(mark) => marks.push(mark),
-                request => runtime.request(request),
+        requests.retain(|request| match request {
+            UserRequest::Mark(mark) => {
+                marks.push(mark.clone());
+                marks.truncate(MARKS_MAX);
+                false
             }
-        }
+            // Again with the next news, if too many orders wait.
+            goal => !runtime.request(goal.clone()),
+        });
         let answer = match news {
             Ok(ControlMessage::Sample(sample)) => watch(Progress::Sample(&sample)),
             Ok(ControlMessage::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),

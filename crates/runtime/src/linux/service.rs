@@ -413,9 +413,9 @@ impl<E: Engine + 'static> Runtime<E> {
         self.ask(KeeperCommand::Tell)
     }
 
-    /// Hands a user's request to the control thread; dropped while too many orders wait for it.
-    pub(super) fn request(&self, request: UserRequest) {
-        self.inner.shared.order(Order::Request(request));
+    /// Hands a user's request to the control thread; returns false if too many orders wait for it.
+    pub(super) fn request(&self, request: UserRequest) -> bool {
+        self.inner.shared.order(Order::Request(request))
     }
 
     /// Learns a model of the running tasks, and controls by it from then on: the machine's real knobs visit levels

@@ -3,6 +3,7 @@
 
 use crate::common;
 use crate::learnt;
+use crate::user::User;
 
 use common::{request, unwatched};
 use punctual_loop::{Decision, Mismatch, ModelDocument, Unfit, replay};
@@ -194,6 +195,18 @@ fn the_same_seed_gives_the_same_report_and_another_one_does_not() {
     };
     assert_eq!(bytes(1), bytes(1));
     assert_ne!(bytes(1), bytes(2));
+}
+
+/// The loop of a simulated run learns of a changed goal, and its log replays.
+#[test]
+fn requests_of_the_user_are_carried_out() {
+    let mut request = request(PlatformChoice::Sim, ControllerKind::Mimo, 8);
+    request.controller = Some(ControllerSource::Model(learnt::model().clone()));
+    request.record = true;
+    let mut user = User::of(&request);
+    let finished = run(&request, &mut |progress| user.watch(progress)).unwrap();
+    user.check(&finished);
+    assert_eq!(replay(&finished.log.unwrap()).unwrap(), []);
 }
 
 /// With the controller that fits, and before the knobs visit their levels.

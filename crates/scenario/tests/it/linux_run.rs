@@ -4,6 +4,7 @@
 
 use crate::common;
 use crate::learnt;
+use crate::user::User;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,15 +16,14 @@ use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::FinishedRun;
-use punctual_runtime::collector::MARKS_MAX;
 use punctual_runtime::linux::RuntimeBuilder;
-use punctual_runtime::report::{Progress, RunMark, UserRequest};
+use punctual_runtime::report::Progress;
 use punctual_scenario::{ControllerSource, PlatformChoice, run};
 use punctual_store::updates::AdmissionEvent;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::{machine, shared_machine};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, Class, ControllerKind, Pace, TaskGoal};
+use punctual_workload::{Arrival, Class, ControllerKind, Pace};
 
 fn recorded(within: bool) -> EventLog {
     let _machine = machine();
@@ -37,34 +37,15 @@ fn recorded(within: bool) -> EventLog {
     }
     request.controller = Some(ControllerSource::Model(model));
     request.record = true;
-    let (goal, mut marks) = (TaskGoal::Late(Share::clamped(0.2)), Vec::new());
-    let mut watch = |progress: Progress<'_>| {
-        if let Progress::Requests(requests) = progress {
-            let (t_s, text) = (marks.len() as f64, "door".to_string());
-            marks.push(RunMark { t_s, text });
-            requests.extend(marks.last().cloned().map(UserRequest::Mark));
-            if marks.len() == 1 {
-                requests.push(UserRequest::Goal(request.scenario.tasks[0].name.clone(), goal));
-            }
-        }
-        ControlFlow::Continue(())
-    };
-    let FinishedRun { report, log } = run(&request, &mut watch).unwrap();
+    let mut user = User::of(&request);
+    let finished = run(&request, &mut |progress| user.watch(progress)).unwrap();
+    user.check(&finished);
+    let FinishedRun { report, log } = finished;
     assert_eq!(
         (report.summary.updates.lost, report.summary.updates.sensors_unreconciled),
         (0, 0)
     );
-    // To the last one.
-    marks.truncate(MARKS_MAX);
-    assert_eq!(report.marks, marks);
-    assert_eq!(report.tasks[0].goal(), goal);
-    let log = log.unwrap();
-    let is_change = |it: &Decision| match &it.event {
-        DeciderEvent::Tasks(event) => matches!(**event, Event::Added { goal: Some(it), .. } if it == goal),
-        _ => false,
-    };
-    assert_eq!(log.decisions.iter().filter(|it| is_change(it)).count(), 1);
-    log
+    log.unwrap()
 }
 
 #[test]

@@ -10,4 +10,5 @@ mod lending;
 mod linux_run;
 mod prices;
 mod stages;
+mod user;
 mod why_late;

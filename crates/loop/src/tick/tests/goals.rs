@@ -2,7 +2,7 @@
 //! do not.
 
 use punctual_platform::{Measure, Readings};
-use punctual_units::TaskId;
+use punctual_units::{Share, TaskId};
 use punctual_workload::{JobOutcome, Split, TaskGoal};
 
 use super::super::*;
@@ -267,4 +267,14 @@ fn a_changed_goal_is_in_force_from_the_next_job_on() {
         let window = machine.regulator.task_windows()[0];
         assert_eq!((window.task, window.set_point), (task, mean));
     }
+    // To a late share: as for a task that has had this goal from the start.
+    let goal = Some(TaskGoal::Late(Share::clamped(0.2)));
+    let set_points = [1, 3].map(|task| {
+        let task = TaskId(task);
+        machine.regulator.step(&Event::Added { task, goal }, Time(4));
+        machine.job(task.0, 2, 0.3, Time(5));
+        machine.regulator.task_windows()[0].set_point
+    });
+    assert_eq!(set_points[0], set_points[1]);
+    assert_ne!(set_points[0], 0.5);
 }
