@@ -1,7 +1,7 @@
 //! `punctual new`: lists the built-in scenarios, or writes one, or a crate, as a start for your own.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use super::print;
 use crate::args::New;
@@ -41,15 +41,11 @@ pub fn new(arguments: &New) -> Result<(), Failure> {
 }
 
 /// Writes a crate with the guide's robot. It depends on the clone that this program was built from while that is there,
-/// or else on the published crate.
+/// or else on this version of `punctual`.
 fn new_crate(folder: &Path) -> Result<(), Failure> {
     let program = builtin::text("robot.rs").unwrap_or_default();
     if folder == Path::new("-") {
         return print(program);
-    }
-    if folder.symlink_metadata().is_ok() {
-        let why = format!("{} already exists; choose a new folder", folder.display());
-        return Err(Failure::of(why));
     }
     let front = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../punctual/Cargo.toml")).canonicalize();
     let (dependency, first) = match front.as_deref().ok().and_then(Path::parent) {
@@ -64,10 +60,24 @@ fn new_crate(folder: &Path) -> Result<(), Failure> {
          [dependencies]\npunctual = {dependency}\n\n\
          # A workspace of its own, also in a folder of another one.\n[workspace]\n"
     );
-    let written = { fs::create_dir_all(folder.join("src")) }
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            Failure::of(format!("{} already exists; choose a new folder", folder.display()))
+        }
+        _ => Failure::at(folder, error),
+    };
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent).map_err(|error| Failure::at(folder, error))?;
+    }
+    // Made by this process alone: nothing in it is another's.
+    fs::create_dir(folder).map_err(failed)?;
+    let written = { fs::create_dir(folder.join("src")) }
         .and_then(|()| fs::write(folder.join("Cargo.toml"), manifest))
         .and_then(|()| fs::write(folder.join("src/main.rs"), program));
-    written.map_err(|error| Failure::at(folder, error))?;
+    written.map_err(|error| {
+        let _ = fs::remove_dir_all(folder);
+        Failure::at(folder, error)
+    })?;
     print(&format!(
         "written to {}: cd {0} && {first}cargo run --release\n",
         folder.display()
