@@ -12,11 +12,12 @@ fn main() -> ExitCode {
     let source = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("tracer");
     let library = PathBuf::from(variable("OUT_DIR")).join("tracer.so");
     println!("cargo::rerun-if-changed={}", source.display());
-    // For the emulator's C library, which is the system's, also where the program itself is linked with musl's.
-    let target = match variable("HOST").ends_with("-gnu") {
-        true => variable("TARGET").replace("-musl", "-gnu"),
-        false => variable("TARGET"),
-    };
+    // For the emulator's C library, which is the system's, also where the program itself is linked with musl's: by the
+    // compiler's own target, which is always there, and its linker.
+    let (host, target) = (variable("HOST"), variable("TARGET"));
+    let is_host = target.replace("-musl", "-gnu") == host;
+    let linker = env::var_os("RUSTC_LINKER").filter(|_| target == host || !is_host);
+    let target = if is_host { host } else { target };
     let mut compile = Command::new(variable("RUSTC"));
     compile
         .args([
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         .arg(source.join("lib.rs"))
         .arg("-o")
         .arg(&library);
-    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+    if let Some(linker) = linker {
         compile.arg("-C").arg(format!("linker={}", linker.to_string_lossy()));
     }
     match compile.status() {
