@@ -280,12 +280,13 @@ fn field(request: &[u8], name: &str) -> Option<String> {
 /// Whether a reader with this Accept field wants OpenMetrics 1.0.0 at least as much as the older text: by their weights
 /// (RFC 9110, section 12.5.1). A range with `*` is for the older text, which every reader can parse.
 fn prefers_open_metrics(accept: String) -> bool {
-    let weight = |kind: &str, version: &str| {
+    let weight = |kinds: &[&str], version: &str| {
         let weights = accept.split(',').filter_map(|range| {
             let (mut parts, mut weight) = (range.split(';').map(str::trim), 1.0);
-            let is_kind = parts.next()?.eq_ignore_ascii_case(kind);
+            let range = parts.next()?;
+            let is_kind = kinds.iter().any(|kind| range.eq_ignore_ascii_case(kind));
             for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-                match name {
+                match name.to_ascii_lowercase().as_str() {
                     "q" => weight = value.parse().unwrap_or(0.0),
                     "version" if value != version => return None,
                     _ => {}
@@ -295,8 +296,8 @@ fn prefers_open_metrics(accept: String) -> bool {
         });
         weights.fold(0.0, f64::max)
     };
-    let open = weight("application/openmetrics-text", "1.0.0");
-    open > 0.0 && open >= weight("text/plain", "0.0.4")
+    let open = weight(&["application/openmetrics-text"], "1.0.0");
+    open > 0.0 && open >= weight(&["text/plain", "text/*", "*/*"], "0.0.4")
 }
 
 /// Head of an answer. A document may ask this server alone for more.
@@ -378,6 +379,8 @@ mod tests {
             "application/openmetrics-text;version=2.0.0",
             "application/openmetrics-text;q=0",
             "application/openmetrics-text;q=nan",
+            "application/openmetrics-text;q=0.5, */*",
+            "application/openmetrics-text;Q=0.5, text/*;Q=0.6",
             "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.6",
         ] {
             assert!(!prefers_open_metrics(accept.into()), "{accept}");
