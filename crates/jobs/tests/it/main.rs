@@ -119,7 +119,7 @@ fn a_second_listener_is_refused_and_names_are_bounded() {
 fn ten_thousand_names_are_bounded_and_unwanted_ones_leave_nothing() {
     let folder = TempDir::new().unwrap();
     let mut listener = Listener::start(folder.path()).unwrap();
-    // Tests beside this one open other files.
+    // Tests beside this one open other files, and a few rings, for which there is room below.
     let own = fs::canonicalize(folder.path()).unwrap();
     let open = || {
         let targets = fs::read_dir("/proc/self/fd").unwrap().flatten();

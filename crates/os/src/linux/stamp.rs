@@ -53,7 +53,8 @@ fn calibrate() -> Option<u64> {
     scale(ended.since(began), last.checked_sub(first)?)
 }
 
-/// The time and the counter at one moment: of some readings the one between whose halves the thread was put off least.
+/// Reads the time and the counter. Of eight pairs it returns the one that was read in the shortest time: preemption
+/// between the two would falsify the factor.
 fn both() -> (Time, u64) {
     let readings = [(); 8].map(|()| {
         let (at, ticks) = (now(), ticks());

@@ -72,7 +72,7 @@ pub fn check<M: Machine>(machine: &mut M, mut pass_time: impl FnMut(&mut M)) -> 
         let elapsed = machine.read().at.since(before.at);
         for (core, (earlier, later)) in offers.cores.iter().zip(earlier.iter().zip(later)) {
             require(later >= earlier, format!("busy time of core {core} never decreases"));
-            // A sum of five counts, each in whole ticks of 10 ms.
+            // Busy time is the sum of five counters of the kernel, each rounded to ticks of 10 ms.
             require(
                 later.saturating_sub(*earlier).0 <= elapsed.0 + 50_000_000,
                 format!("core {core} cannot be busy for longer than time passed"),
