@@ -21,7 +21,8 @@
 //! the Exynos 5422 (mainline's device tree), against samples of 100 ms. Noise shaping by error feedback is the known
 //! name (Spang and Schultheiss, "Reduction of quantizing noise by use of feedback", 1962).
 
-use crate::knob::{Knob, KnobError};
+use crate::error::{ControlError, refused};
+use crate::knob::Knob;
 
 /// A knob with its limits and steps, and the carry of its rounding.
 ///
@@ -54,17 +55,19 @@ impl Actuator {
     /// Makes a knob that has these settings and no others, in ascending order; its limits are the first and the last.
     ///
     /// # Errors
-    /// [`KnobError`] for fewer than two settings, and for settings that are not finite or not ascending.
-    pub fn on_steps(steps: Vec<f64>) -> Result<Actuator, KnobError> {
+    /// [`ControlError`] for fewer than two settings, and for settings that are not finite or not ascending.
+    pub fn on_steps(steps: Vec<f64>) -> Result<Actuator, ControlError> {
         let wrong = |index: usize| {
             let value = steps.get(index).copied().unwrap_or(f64::NAN);
-            KnobError::Steps { index, value }
+            refused(format!(
+                "setting {index} of a knob is {value}: give at least two settings, finite and ascending"
+            ))
         };
         if steps.len() < 2 {
-            return Err(wrong(steps.len()));
+            return wrong(steps.len());
         }
         if let Some(index) = (0..steps.len()).find(|&i| !steps[i].is_finite() || (i > 0 && steps[i] <= steps[i - 1])) {
-            return Err(wrong(index));
+            return wrong(index);
         }
         let widest = steps.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
         let knob = Knob::new(steps[0], steps[steps.len() - 1], widest)?;

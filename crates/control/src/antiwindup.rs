@@ -24,7 +24,8 @@
 
 use nalgebra::DMatrix;
 
-use crate::spectrum::NoSpectrum;
+use crate::error::ControlError;
+use crate::spectrum::no_spectrum;
 
 /// Bound on the knobs of a law: a matrix is stored for each of the 2^6 sets of pinned knobs. Our machines have two to
 /// four knobs.
@@ -39,20 +40,20 @@ const ITERATIONS_MAX: usize = 1000;
 /// M for the set `pinned` of knobs (bit i for knob i): ny x nu, zero in the columns of free knobs.
 ///
 /// # Errors
-/// [`NoSpectrum`] if the pseudo-inverse cannot be computed.
-pub(crate) fn relief(ki: &DMatrix<f64>, weights: &[f64], pinned: usize) -> Result<DMatrix<f64>, NoSpectrum> {
+/// [`ControlError`] if the pseudo-inverse cannot be computed.
+pub(crate) fn relief(ki: &DMatrix<f64>, weights: &[f64], pinned: usize) -> Result<DMatrix<f64>, ControlError> {
     let (nu, ny) = ki.shape();
-    let failed = NoSpectrum { rows: nu.max(ny) };
+    let failed = || no_spectrum(nu.max(ny));
     let root = |o: usize| weights[o].sqrt();
     let of_pinned = DMatrix::from_fn(nu, ny, |i, o| if is_in(pinned, i) { ki[(i, o)] / root(o) } else { 0.0 });
     if !of_pinned.iter().all(|v| v.is_finite()) {
-        return Err(failed);
+        return Err(failed());
     }
     let svd = of_pinned
         .try_svd(true, true, f64::EPSILON, ITERATIONS_MAX)
-        .ok_or(failed)?;
+        .ok_or_else(failed)?;
     let weakest = WEAKEST_DIRECTION * svd.singular_values.max();
-    let inverse = svd.pseudo_inverse(weakest).map_err(|_| failed)?;
+    let inverse = svd.pseudo_inverse(weakest).map_err(|_| failed())?;
     Ok(DMatrix::from_fn(ny, nu, |o, i| {
         if is_in(pinned, i) {
             inverse[(o, i)] / root(o)

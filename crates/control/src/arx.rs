@@ -13,11 +13,10 @@
 //! equilibrium. The means of a record are an equilibrium only as far as the record begins and ends alike, hence the
 //! term. No controller here uses it, because the integral part of a controller finds every constant by itself.
 
-use std::fmt;
-
 use nalgebra::DMatrix;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::error::{ControlError, refused, require};
 use crate::fingerprint::{Fingerprint, Hasher};
 use crate::rows;
 
@@ -52,68 +51,6 @@ pub struct Fit {
     pub samples: usize,
 }
 
-/// Parts that do not make up a model, or data that does not fit the model.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ArxError {
-    /// A list is empty: a model needs at least one input, one output, one A and one B.
-    #[error("the model has no {what}: it needs at least one")]
-    Missing {
-        /// `input`, `output`, `A` or `B`.
-        what: &'static str,
-    },
-    /// A matrix or a vector has the wrong size.
-    #[error("{what} is {got} but the model's names ask for {needed}")]
-    Size {
-        /// Name of the matrix or vector, such as `A_2`.
-        what: String,
-        got: Size,
-        /// Size that follows from the numbers of inputs and outputs.
-        needed: Size,
-    },
-    /// A NaN or an infinity.
-    #[error("{what} holds {value}: every number of a model must be finite")]
-    NotFinite {
-        /// Name of the matrix or vector.
-        what: String,
-        value: f64,
-    },
-    /// The model does not have this input.
-    #[error("the model has {inputs} inputs, none of them number {input} (counted from 0)")]
-    NoInput {
-        /// The input asked for, from 0.
-        input: usize,
-        /// Number of inputs of the model.
-        inputs: usize,
-    },
-}
-
-/// Rows and columns of a matrix; a vector has one column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    pub rows: usize,
-    pub columns: usize,
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.rows, self.columns)
-    }
-}
-
-/// An output that the model explains too poorly to be controlled.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "the model explains `{output}` with R^2 = {r2:.3}, below {minimum}: excite the knobs over a wider range, record \
-     for longer, or raise the order"
-)]
-pub struct PoorFit {
-    pub output: String,
-    /// R^2 of this output in the model's record.
-    pub r2: f64,
-    /// The R^2 required, from 0 to 1.
-    pub minimum: f64,
-}
-
 impl ArxModel {
     /// Makes a model from known matrices, for a system in a textbook or a paper: operating point zero, no drift, no
     /// fit.
@@ -127,13 +64,13 @@ impl ArxModel {
     /// ```
     ///
     /// # Errors
-    /// [`ArxError`] if a part is missing, of the wrong size, or not finite.
+    /// [`ControlError`] if a part is missing, of the wrong size, or not finite.
     pub fn from_matrices(
         inputs: Vec<String>,
         outputs: Vec<String>,
         a: Vec<DMatrix<f64>>,
         b: Vec<DMatrix<f64>>,
-    ) -> Result<ArxModel, ArxError> {
+    ) -> Result<ArxModel, ControlError> {
         let (nu, ny) = (inputs.len(), outputs.len());
         let (u0, y0, drift) = (vec![0.0; nu], vec![0.0; ny], vec![0.0; ny]);
         ArxModel {
@@ -152,14 +89,14 @@ impl ArxModel {
     /// Replaces operating point, drift and fit.
     ///
     /// # Errors
-    /// [`ArxError`] if a length does not fit or a number is not finite.
+    /// [`ControlError`] if a length does not fit or a number is not finite.
     pub(crate) fn identified(
         self,
         u0: Vec<f64>,
         y0: Vec<f64>,
         drift: Vec<f64>,
         fit: Fit,
-    ) -> Result<ArxModel, ArxError> {
+    ) -> Result<ArxModel, ControlError> {
         ArxModel {
             u0,
             y0,
@@ -183,14 +120,14 @@ impl ArxModel {
     /// Replaces the dynamics by first-order ones around an equilibrium: no drift.
     ///
     /// # Errors
-    /// [`ArxError`] if a size does not fit or a number is not finite.
+    /// [`ControlError`] if a size does not fit or a number is not finite.
     pub(crate) fn with_dynamics(
         &self,
         a: DMatrix<f64>,
         b: DMatrix<f64>,
         y0: Vec<f64>,
         fit: Option<Fit>,
-    ) -> Result<ArxModel, ArxError> {
+    ) -> Result<ArxModel, ControlError> {
         ArxModel {
             a: vec![a],
             b: vec![b],
@@ -206,12 +143,12 @@ impl ArxModel {
     /// identification with all knobs.
     ///
     /// # Errors
-    /// [`ArxError::NoInput`] if there is no such input.
-    pub fn with_input(&self, input: usize) -> Result<ArxModel, ArxError> {
-        if input >= self.inputs.len() {
-            let inputs = self.inputs.len();
-            return Err(ArxError::NoInput { input, inputs });
-        }
+    /// [`ControlError`] if there is no such input.
+    pub fn with_input(&self, input: usize) -> Result<ArxModel, ControlError> {
+        let inputs = self.inputs.len();
+        require(input < inputs, || {
+            format!("the model has {inputs} inputs, none of them number {input} (counted from 0)")
+        })?;
         ArxModel {
             inputs: vec![self.inputs[input].clone()],
             u0: vec![self.u0[input]],
@@ -270,8 +207,8 @@ impl ArxModel {
     /// fit is accepted: its author vouches for it.
     ///
     /// # Errors
-    /// [`PoorFit`] for the worst output below the minimum; a NaN counts as below.
-    pub fn check_fit(&self, minimum: f64) -> Result<(), PoorFit> {
+    /// [`ControlError`] for the worst output below the minimum; a NaN counts as below.
+    pub fn check_fit(&self, minimum: f64) -> Result<(), ControlError> {
         let r2 = self.fit.iter().flat_map(|fit| fit.r2.iter().copied());
         match self
             .outputs
@@ -280,11 +217,10 @@ impl ArxModel {
             .filter(|(_, r2)| r2.is_nan() || *r2 < minimum)
             .min_by(|x, y| x.1.total_cmp(&y.1))
         {
-            Some((output, r2)) => Err(PoorFit {
-                output: output.clone(),
-                r2,
-                minimum,
-            }),
+            Some((output, r2)) => refused(format!(
+                "the model explains `{output}` with R^2 = {r2:.3}, below {minimum}: excite the knobs over a wider \
+                 range, record for longer, or raise the order"
+            )),
             None => Ok(()),
         }
     }
@@ -307,61 +243,43 @@ impl ArxModel {
         hasher.finish()
     }
 
-    fn checked(self) -> Result<ArxModel, ArxError> {
+    fn checked(self) -> Result<ArxModel, ControlError> {
         let (nu, ny) = (self.inputs.len(), self.outputs.len());
         for (what, count) in [("input", nu), ("output", ny), ("A", self.a.len()), ("B", self.b.len())] {
-            if count == 0 {
-                return Err(ArxError::Missing { what });
-            }
+            require(count > 0, || format!("the model has no {what}: it needs at least one"))?;
         }
         for (letter, matrices, columns) in [("A", &self.a, ny), ("B", &self.b, nu)] {
             for (i, matrix) in matrices.iter().enumerate() {
-                let got = Size {
-                    rows: matrix.nrows(),
-                    columns: matrix.ncols(),
-                };
-                check_part(
-                    &format!("{letter}_{}", i + 1),
-                    matrix.iter(),
-                    got,
-                    Size { rows: ny, columns },
-                )?;
+                let what = format!("{letter}_{}", i + 1);
+                check_part(&what, matrix.iter(), matrix.shape(), (ny, columns))?;
             }
         }
         for (what, values, needed) in [("u0", &self.u0, nu), ("y0", &self.y0, ny), ("drift", &self.drift, ny)] {
-            check_part(what, values.iter(), vector(values.len()), vector(needed))?;
+            check_part(what, values.iter(), (values.len(), 1), (needed, 1))?;
         }
         if let Some(fit) = &self.fit {
             for (what, values) in [("r2", &fit.r2), ("residual_std", &fit.residual_std)] {
-                check_part(what, values.iter(), vector(values.len()), vector(ny))?;
+                check_part(what, values.iter(), (values.len(), 1), (ny, 1))?;
             }
         }
         Ok(self)
     }
 }
 
-fn vector(rows: usize) -> Size {
-    Size { rows, columns: 1 }
-}
-
+/// Refuses a part `what` whose rows and columns are not those that the model's names ask for, or with a NaN or an
+/// infinity.
 fn check_part<'a>(
     what: &str,
     mut values: impl Iterator<Item = &'a f64>,
-    got: Size,
-    needed: Size,
-) -> Result<(), ArxError> {
-    if got != needed {
-        return Err(ArxError::Size {
-            what: what.to_owned(),
-            got,
-            needed,
-        });
-    }
+    got: (usize, usize),
+    needed: (usize, usize),
+) -> Result<(), ControlError> {
+    require(got == needed, || {
+        let [got, needed] = [got, needed].map(|(rows, columns)| format!("{rows}x{columns}"));
+        format!("{what} is {got} but the model's names ask for {needed}")
+    })?;
     match values.find(|v| !v.is_finite()) {
-        Some(value) => Err(ArxError::NotFinite {
-            what: what.to_owned(),
-            value: *value,
-        }),
+        Some(value) => refused(format!("{what} holds {value}: every number of a model must be finite")),
         None => Ok(()),
     }
 }

@@ -15,6 +15,8 @@
 //! number of levels. Some levels are then held for one sample longer than others, and two knobs with four levels each
 //! (cycles of 4 and 5 samples, say) are possible.
 
+use crate::error::{ControlError, refused, require};
+
 /// Longest period accepted, in samples. At the shortest control period in use, 0.1 s, it would take over eleven days; a
 /// longer one is a mistake in the levels.
 const PERIOD_MAX: u64 = 10_000_000;
@@ -35,36 +37,6 @@ pub struct Excitation {
     period: u64,
 }
 
-/// Levels that do not make up an excitation. Knobs are numbered from 0.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ExcitationError {
-    /// There is no knob to excite.
-    #[error("there is no knob to excite: give the levels of at least one")]
-    NoKnobs,
-    /// A knob with a single level never moves.
-    #[error("knob {knob} has fewer than two different levels: it would never move")]
-    TooFewLevels {
-        /// Index of the knob, from 0.
-        knob: usize,
-    },
-    /// A level is NaN or infinite.
-    #[error("knob {knob} has the level {value}: levels must be finite")]
-    NotFinite {
-        /// Index of the knob, from 0.
-        knob: usize,
-        /// NaN or an infinity.
-        value: f64,
-    },
-    /// The whole period would take longer than any record.
-    #[error(
-        "covering all combinations takes more than {longest} samples: use fewer levels, or hold them for fewer samples"
-    )]
-    PeriodTooLong {
-        /// The longest period accepted, in samples.
-        longest: u64,
-    },
-}
-
 impl Excitation {
     /// Makes the excitation with the shortest cycles that hold every level for at least `hold` samples (0 means 1):
     /// knob by knob, the first length that has no factor in common with those before.
@@ -80,25 +52,30 @@ impl Excitation {
     /// ```
     ///
     /// # Errors
-    /// [`ExcitationError`] for missing levels and for a period beyond any record.
-    pub fn covering(levels: Vec<Vec<f64>>, hold: u32) -> Result<Excitation, ExcitationError> {
-        if levels.is_empty() {
-            return Err(ExcitationError::NoKnobs);
-        }
+    /// [`ControlError`] for missing levels and for a period beyond any record.
+    pub fn covering(levels: Vec<Vec<f64>>, hold: u32) -> Result<Excitation, ControlError> {
+        require(!levels.is_empty(), || {
+            "there is no knob to excite: give the levels of at least one".into()
+        })?;
         for (knob, levels) in levels.iter().enumerate() {
             check(knob, levels)?;
         }
-        let too_long = ExcitationError::PeriodTooLong { longest: PERIOD_MAX };
+        let too_long = || {
+            ControlError::Refused(format!(
+                "covering all combinations takes more than {PERIOD_MAX} samples: use fewer levels, or hold them for \
+                 fewer samples"
+            ))
+        };
         let mut cycles: Vec<Cycle> = Vec::with_capacity(levels.len());
         let mut period = 1u64;
         for levels in levels {
             let shortest = (levels.len() as u64).saturating_mul(u64::from(hold.max(1)));
             let length = (shortest..=PERIOD_MAX)
                 .find(|&length| cycles.iter().all(|other| common_factor(length, other.length) == 1))
-                .ok_or_else(|| too_long.clone())?;
+                .ok_or_else(too_long)?;
             period *= length;
             if period > PERIOD_MAX {
-                return Err(too_long);
+                return Err(too_long());
             }
             cycles.push(Cycle { levels, length });
         }
@@ -127,14 +104,13 @@ impl Cycle {
     }
 }
 
-fn check(knob: usize, levels: &[f64]) -> Result<(), ExcitationError> {
-    if let Some(&value) = levels.iter().find(|level| !level.is_finite()) {
-        return Err(ExcitationError::NotFinite { knob, value });
+fn check(knob: usize, levels: &[f64]) -> Result<(), ControlError> {
+    if let Some(value) = levels.iter().find(|level| !level.is_finite()) {
+        return refused(format!("knob {knob} has the level {value}: levels must be finite"));
     }
-    if levels.iter().all(|level| *level == levels[0]) {
-        return Err(ExcitationError::TooFewLevels { knob });
-    }
-    Ok(())
+    require(levels.iter().any(|level| *level != levels[0]), || {
+        format!("knob {knob} has fewer than two different levels: it would never move")
+    })
 }
 
 /// The greatest common divisor, by Euclid.

@@ -10,8 +10,9 @@ use nalgebra::DMatrix;
 
 use crate::arx::ArxModel;
 use crate::box_qp::{QP_KNOBS_MAX, Square, Vector, minimise};
+use crate::error::ControlError;
 use crate::knob::Knob;
-use crate::steady::{NoSteadyState, SteadyState};
+use crate::steady::SteadyState;
 
 /// Price of leaving the operating point, relative to the price of outputs: decides only where outputs do not.
 const CENTRE: f64 = 1e-9;
@@ -41,7 +42,7 @@ pub(crate) struct FeedForward {
 
 impl FeedForward {
     /// Makes the feed-forward for the knobs of `model` with these limits, at most [`QP_KNOBS_MAX`] of them.
-    pub(crate) fn new(model: &ArxModel, weights: &[f64], knobs: &[Knob]) -> Result<FeedForward, NoSteadyState> {
+    pub(crate) fn new(model: &ArxModel, weights: &[f64], knobs: &[Knob]) -> Result<FeedForward, ControlError> {
         debug_assert!(knobs.len() <= QP_KNOBS_MAX && knobs.len() == model.inputs().len());
         let rests = SteadyState::of(model)?;
         let gain = rests.gain();

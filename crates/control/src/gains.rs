@@ -22,6 +22,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{ControlError, refused};
+
 /// The two readings of the paper's law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -54,17 +56,6 @@ pub struct Gains {
     pub radius: f64,
 }
 
-/// No gains make the loop stable.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "no gains hold this plant (steady gain {steady}): its bound has no effect on its delay, or its numbers are not \
-     finite; identify it again with the bound moved over a wider range"
-)]
-pub struct NoGains {
-    /// Change of the delay per item of bound in the long run, in seconds.
-    pub steady: f64,
-}
-
 /// Grid points on each side of the middle.
 const HALF: i32 = 20;
 /// Rounds of the search: each makes the grid three times finer.
@@ -86,12 +77,18 @@ impl Plant {
     /// Computes the gains with which the closed loop settles fastest.
     ///
     /// # Errors
-    /// [`NoGains`] where the loop settles under none.
-    pub fn gains(&self, integration: Integration) -> Result<Gains, NoGains> {
+    /// [`ControlError`] where the loop settles under none.
+    pub fn gains(&self, integration: Integration) -> Result<Gains, ControlError> {
         let steady = self.steady();
         let unit = 1.0 / steady;
+        let none = || {
+            refused(format!(
+                "no gains hold this plant (steady gain {steady}): its bound has no effect on its delay, or its numbers \
+                 are not finite; identify it again with the bound moved over a wider range"
+            ))
+        };
         if !unit.is_finite() || unit == 0.0 {
-            return Err(NoGains { steady });
+            return none();
         }
         let (mut best, mut middle, mut reach) = (f64::INFINITY, [0.0; 2], REACH);
         for _ in 0..ROUNDS {
@@ -116,7 +113,7 @@ impl Plant {
         }
         let [p, q] = middle.map(|gain| gain * unit);
         if best >= 1.0 || q == 0.0 {
-            return Err(NoGains { steady });
+            return none();
         }
         Ok(Gains {
             proportional: q,

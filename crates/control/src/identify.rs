@@ -17,7 +17,8 @@
 use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 
-use crate::arx::{ArxError, ArxModel, Fit};
+use crate::arx::{ArxModel, Fit};
+use crate::error::{ControlError, refused, require};
 
 /// Equations needed per coefficient of an output. With hardly more equations than coefficients every model fits, and
 /// R^2 says nothing.
@@ -81,90 +82,6 @@ pub enum OperatingPoint {
     },
 }
 
-/// Reasons why a record gives no model.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum IdentifyError {
-    /// An order is zero.
-    #[error("{order} is 0: a model looks back on at least one output and one input")]
-    OrderZero { order: &'static str },
-    /// The record has no names of inputs or of outputs.
-    #[error("the record has no {what}: name at least one")]
-    Missing { what: &'static str },
-    /// A row is longer or shorter than the list of names, or the operating point is.
-    #[error("{what} has {got} values but {needed} are named")]
-    RowLength {
-        /// The row, and whether it is of inputs or outputs.
-        what: String,
-        /// Number of values in the row.
-        got: usize,
-        /// Number of names for the row.
-        needed: usize,
-    },
-    /// Outputs and inputs do not have equally many rows.
-    #[error("the record has {outputs} rows of outputs but {inputs} rows of inputs: one of each per sample")]
-    UnequalLength { outputs: usize, inputs: usize },
-    /// A NaN or an infinity in the record or the operating point.
-    #[error(
-        "`{column}` is {value} in row {row}: drop the periods in which nothing was measured, and record again \
-         without gaps"
-    )]
-    NotFinite {
-        /// Index of the row, from 0.
-        row: usize,
-        /// Name of the column.
-        column: String,
-        /// NaN or an infinity.
-        value: f64,
-    },
-    /// The record is too short for the number of coefficients.
-    #[error(
-        "the record has {samples} samples but orders na = {na}, nb = {nb} need at least {needed}: record for longer, \
-         or lower the orders"
-    )]
-    TooFewSamples {
-        /// Rows of the record.
-        samples: usize,
-        /// Number of past outputs.
-        na: usize,
-        /// Number of past inputs.
-        nb: usize,
-        /// Least number of rows.
-        needed: usize,
-    },
-    /// An input was never moved, so the record does not show its effect.
-    #[error("the input `{input}` never moves: excite it, or leave it out of the model")]
-    InputNeverMoves {
-        /// Name of the input.
-        input: String,
-    },
-    /// An output was constant: no change to explain.
-    #[error(
-        "the output `{output}` is constant: no knob reaches it at this operating point; move the point, or leave it \
-         out of the model"
-    )]
-    OutputConstant {
-        /// Name of the output.
-        output: String,
-    },
-    /// Some regressors are a combination of each other, or a single one is constant.
-    #[error(
-        "the effects of {} cannot be distinguished from each other, or from a constant, in this record: move the inputs \
-         independently, or lower the orders", regressors.join(", ")
-    )]
-    Collinear {
-        /// The regressors involved, such as `clock(k-1)`.
-        regressors: Vec<String>,
-    },
-    /// The numbers differ too much in size for a factorisation.
-    #[error(
-        "the least-squares problem is too badly scaled to be solved: bring the units of knobs and meters closer to 1"
-    )]
-    Numerics,
-    /// The coefficients found do not make up a model.
-    #[error(transparent)]
-    Model(#[from] ArxError),
-}
-
 /// Fits the model of the given orders that explains `record` best.
 ///
 /// ```
@@ -182,9 +99,9 @@ pub enum IdentifyError {
 /// ```
 ///
 /// # Errors
-/// [`IdentifyError`] describes the defect of the record and where it is; a poor fit is not an error here, see
+/// [`ControlError`] describes the defect of the record and where it is; a poor fit is not an error here, see
 /// [`ArxModel::check_fit`].
-pub fn identify(record: &Recording, orders: Orders, around: &OperatingPoint) -> Result<ArxModel, IdentifyError> {
+pub fn identify(record: &Recording, orders: Orders, around: &OperatingPoint) -> Result<ArxModel, ControlError> {
     check_record(record, orders)?;
     let (u0, y0) = operating_point(record, around)?;
     let problem = Regression::new(record, orders, &u0, &y0);
@@ -204,7 +121,7 @@ pub fn identify(record: &Recording, orders: Orders, around: &OperatingPoint) -> 
         .zip(&explained)
         .map(|(mean, explained)| mean - explained)
         .collect();
-    Ok(model(record, orders, &coefficients)?.identified(u0, y0, drift, fit)?)
+    model(record, orders, &coefficients)?.identified(u0, y0, drift, fit)
 }
 
 /// The equations Y = X C: one row per predicted sample, deviations from the operating point.
@@ -253,13 +170,13 @@ fn least_squares(
     x: &DMatrix<f64>,
     y: &DMatrix<f64>,
     name: impl Fn(usize) -> String,
-) -> Result<DMatrix<f64>, IdentifyError> {
+) -> Result<DMatrix<f64>, ControlError> {
     let mut scaled = x.clone();
     let mut lengths = Vec::with_capacity(x.ncols());
     for mut column in scaled.column_iter_mut() {
         let length = column.norm();
         if length == 0.0 {
-            return Err(IdentifyError::Numerics);
+            return Err(badly_scaled());
         }
         column /= length;
         lengths.push(length);
@@ -271,34 +188,49 @@ fn least_squares(
     qr.q_tr_mul(&mut projected);
     let mut coefficients = r
         .solve_upper_triangular(&projected.rows(0, x.ncols()).into_owned())
-        .ok_or(IdentifyError::Numerics)?;
+        .ok_or_else(badly_scaled)?;
     for (mut row, length) in coefficients.row_iter_mut().zip(&lengths) {
         row /= *length;
     }
     Ok(coefficients)
 }
 
-fn check_independent(r: &DMatrix<f64>, name: impl Fn(usize) -> String) -> Result<(), IdentifyError> {
+fn check_independent(r: &DMatrix<f64>, name: impl Fn(usize) -> String) -> Result<(), ControlError> {
     let svd = r
         .clone()
         .try_svd(false, true, f64::EPSILON, ITERATIONS_PER_COLUMN * r.ncols())
-        .ok_or(IdentifyError::Numerics)?;
-    let v_t = svd.v_t.ok_or(IdentifyError::Numerics)?;
+        .ok_or_else(badly_scaled)?;
+    let v_t = svd.v_t.ok_or_else(badly_scaled)?;
     let smallest = svd.singular_values.imin();
     if svd.singular_values[smallest] >= INDEPENDENT_FROM * svd.singular_values.max() {
         return Ok(());
     }
     let direction = v_t.row(smallest);
     let named = NAMED_FROM * direction.amax();
-    let regressors = (0..r.ncols())
+    let regressors: Vec<String> = (0..r.ncols())
         .filter(|&j| direction[j].abs() >= named)
         .map(name)
         .collect();
-    Err(IdentifyError::Collinear { regressors })
+    collinear(&regressors.join(", "))
+}
+
+/// Refuses `regressors` that are a combination of each other, or a single one that is constant.
+fn collinear(regressors: &str) -> Result<(), ControlError> {
+    refused(format!(
+        "the effects of {regressors} cannot be distinguished from each other, or from a constant, in this record: \
+         move the inputs independently, or lower the orders"
+    ))
+}
+
+/// The numbers differ too much in size for a factorisation.
+fn badly_scaled() -> ControlError {
+    let what = "the least-squares problem is too badly scaled to be solved: bring the units of knobs and meters closer \
+                to 1";
+    ControlError::Refused(what.into())
 }
 
 /// Splits the coefficient columns (one per output) into A_i and B_j.
-fn model(record: &Recording, orders: Orders, coefficients: &DMatrix<f64>) -> Result<ArxModel, ArxError> {
+fn model(record: &Recording, orders: Orders, coefficients: &DMatrix<f64>) -> Result<ArxModel, ControlError> {
     let (ny, nu) = (record.outputs.len(), record.inputs.len());
     let block = |start: usize, width: usize| coefficients.rows(start, width).transpose();
     let a = (0..orders.na).map(|i| block(i * ny, ny)).collect();
@@ -334,7 +266,7 @@ fn shifted(m: &DMatrix<f64>, by: &[f64]) -> DMatrix<f64> {
     DMatrix::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)] - by[j])
 }
 
-fn operating_point(record: &Recording, around: &OperatingPoint) -> Result<(Vec<f64>, Vec<f64>), IdentifyError> {
+fn operating_point(record: &Recording, around: &OperatingPoint) -> Result<(Vec<f64>, Vec<f64>), ControlError> {
     let OperatingPoint::Equilibrium { u0, y0 } = around else {
         return Ok((row_mean(&record.u), row_mean(&record.y)));
     };
@@ -355,25 +287,23 @@ fn row_mean(rows: &[Vec<f64>]) -> Vec<f64> {
         .collect()
 }
 
-fn check_record(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
+fn check_record(record: &Recording, orders: Orders) -> Result<(), ControlError> {
     for (order, value) in [("na", orders.na), ("nb", orders.nb)] {
-        if value == 0 {
-            return Err(IdentifyError::OrderZero { order });
-        }
+        require(value > 0, || {
+            format!("{order} is 0: a model looks back on at least one output and one input")
+        })?;
     }
-    if record.y.len() != record.u.len() {
-        return Err(IdentifyError::UnequalLength {
-            outputs: record.y.len(),
-            inputs: record.u.len(),
-        });
-    }
+    let (outputs, inputs) = (record.y.len(), record.u.len());
+    require(outputs == inputs, || {
+        format!("the record has {outputs} rows of outputs but {inputs} rows of inputs: one of each per sample")
+    })?;
     for (what, names, rows) in [
         ("outputs", &record.outputs, &record.y),
         ("inputs", &record.inputs, &record.u),
     ] {
-        if names.is_empty() {
-            return Err(IdentifyError::Missing { what });
-        }
+        require(!names.is_empty(), || {
+            format!("the record has no {what}: name at least one")
+        })?;
         for (k, row) in rows.iter().enumerate() {
             check_row(&format!("row {k} of the {what}"), row, names)?;
             check_finite(k, row, names)?;
@@ -385,15 +315,20 @@ fn check_record(record: &Recording, orders: Orders) -> Result<(), IdentifyError>
 
 /// Checks that every output varies in the rows to be explained, and every regressor in the rows that explain. Centring
 /// turns a constant column into rounding errors, and scaling would blow them up to a regressor.
-fn check_movement(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
+fn check_movement(record: &Recording, orders: Orders) -> Result<(), ControlError> {
     if let Some(i) = first_constant(&record.u) {
-        let input = record.inputs[i].clone();
-        return Err(IdentifyError::InputNeverMoves { input });
+        return refused(format!(
+            "the input `{}` never moves: excite it, or leave it out of the model",
+            record.inputs[i]
+        ));
     }
     let (first, end) = (orders.na.max(orders.nb), record.y.len());
     if let Some(o) = first_constant(&record.y[first..]) {
-        let output = record.outputs[o].clone();
-        return Err(IdentifyError::OutputConstant { output });
+        return refused(format!(
+            "the output `{}` is constant: no knob reaches it at this operating point; move the point, or leave it out \
+             of the model",
+            record.outputs[o]
+        ));
     }
     for (names, rows, lags) in [
         (&record.outputs, &record.y, orders.na),
@@ -401,15 +336,14 @@ fn check_movement(record: &Recording, orders: Orders) -> Result<(), IdentifyErro
     ] {
         for lag in 1..=lags {
             if let Some(column) = first_constant(&rows[first - lag..end - lag]) {
-                let regressors = vec![regressor(&names[column], lag)];
-                return Err(IdentifyError::Collinear { regressors });
+                return collinear(&regressor(&names[column], lag));
             }
         }
     }
     Ok(())
 }
 
-fn check_length(record: &Recording, orders: Orders) -> Result<(), IdentifyError> {
+fn check_length(record: &Recording, orders: Orders) -> Result<(), ControlError> {
     let Orders { na, nb } = orders;
     let coefficients = na
         .saturating_mul(record.outputs.len())
@@ -419,37 +353,27 @@ fn check_length(record: &Recording, orders: Orders) -> Result<(), IdentifyError>
         .saturating_mul(EQUATIONS_PER_COEFFICIENT)
         .saturating_add(na.max(nb));
     let samples = record.y.len();
-    if samples < needed {
-        Err(IdentifyError::TooFewSamples {
-            samples,
-            na,
-            nb,
-            needed,
-        })
-    } else {
-        Ok(())
-    }
+    require(samples >= needed, || {
+        format!(
+            "the record has {samples} samples but orders na = {na}, nb = {nb} need at least {needed}: record for \
+             longer, or lower the orders"
+        )
+    })
 }
 
-fn check_row(what: &str, row: &[f64], names: &[String]) -> Result<(), IdentifyError> {
-    if row.len() == names.len() {
-        Ok(())
-    } else {
-        Err(IdentifyError::RowLength {
-            what: what.to_owned(),
-            got: row.len(),
-            needed: names.len(),
-        })
-    }
+fn check_row(what: &str, row: &[f64], names: &[String]) -> Result<(), ControlError> {
+    let (got, needed) = (row.len(), names.len());
+    require(got == needed, || {
+        format!("{what} has {got} values but {needed} are named")
+    })
 }
 
-fn check_finite(row: usize, values: &[f64], names: &[String]) -> Result<(), IdentifyError> {
+fn check_finite(row: usize, values: &[f64], names: &[String]) -> Result<(), ControlError> {
     match values.iter().zip(names).find(|(v, _)| !v.is_finite()) {
-        Some((&value, name)) => Err(IdentifyError::NotFinite {
-            row,
-            column: name.clone(),
-            value,
-        }),
+        Some((value, name)) => refused(format!(
+            "`{name}` is {value} in row {row}: drop the periods in which nothing was measured, and record again \
+             without gaps"
+        )),
         None => Ok(()),
     }
 }

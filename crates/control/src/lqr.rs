@@ -5,8 +5,9 @@
 
 use nalgebra::DMatrix;
 
-use crate::riccati::{RiccatiError, dare, gain};
-use crate::spectrum::{NoSpectrum, Pole, Stability, poles};
+use crate::error::ControlError;
+use crate::riccati::{dare, gain};
+use crate::spectrum::{Pole, Stability, poles};
 
 /// The optimal law, its cost and its closed loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,10 +37,10 @@ pub struct Lqr {
 ///
 /// # Errors
 /// As for [`dare`].
-pub fn dlqr(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<Lqr, RiccatiError> {
+pub fn dlqr(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<Lqr, ControlError> {
     let solved = dare(a, b, q, r)?;
     let k = gain(a, b, r, &solved.x)?;
-    let poles = closed_loop_poles(a, b, &k)?;
+    let poles = closed_loop_poles(a, b, &k).map_err(|_| ControlError::badly_scaled("the eigenvalues"))?;
     let verdict = Stability::of(&poles);
     Ok(Lqr {
         k,
@@ -53,7 +54,11 @@ pub fn dlqr(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f6
 /// Eigenvalues of A - B K, the closed loop.
 ///
 /// # Errors
-/// [`NoSpectrum`] if the eigenvalues cannot be computed.
-pub(crate) fn closed_loop_poles(a: &DMatrix<f64>, b: &DMatrix<f64>, k: &DMatrix<f64>) -> Result<Vec<Pole>, NoSpectrum> {
+/// [`ControlError`] if the eigenvalues cannot be computed.
+pub(crate) fn closed_loop_poles(
+    a: &DMatrix<f64>,
+    b: &DMatrix<f64>,
+    k: &DMatrix<f64>,
+) -> Result<Vec<Pole>, ControlError> {
     poles(&(a - b * k))
 }

@@ -29,15 +29,14 @@
 use nalgebra::DMatrix;
 
 use crate::actuator::Actuator;
-use crate::antiwindup::{KNOBS_MAX, knobs_of, relief};
+use crate::antiwindup::{knobs_of, relief};
 use crate::arx::ArxModel;
 use crate::box_qp::QP_KNOBS_MAX;
+use crate::error::{ControlError, require};
 use crate::feed_forward::FeedForward;
 use crate::knob::Knob;
-use crate::mimo::{Design, DesignError, WrongModel};
+use crate::mimo::{Design, check_knobs};
 use crate::rounding::RoundingEffect;
-use crate::spectrum::NoSpectrum;
-use crate::steady::NoSteadyState;
 
 /// Larger values are refused like infinities. A law that has taken in one of this size recovers in a few samples,
 /// because v is set back to the limits each time; after an overflow to NaN it never would.
@@ -83,53 +82,6 @@ struct Layout {
     accumulated: usize,
 }
 
-/// Reasons why a law cannot run.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum LqrPiError {
-    /// The number of ranges is not the number of knobs.
-    #[error(
-        "{got} knob ranges are given but the law moves {needed} knobs: give one for each, in the order of the design"
-    )]
-    KnobCount {
-        /// Number of ranges given.
-        got: usize,
-        /// Number of knobs of the law.
-        needed: usize,
-    },
-    /// The design cannot be used as given.
-    #[error(transparent)]
-    Design(#[from] DesignError),
-    /// The operating point or the weights do not fit the gains.
-    #[error("the controller's {what} does not fit its gains, or is not finite or positive: design it again")]
-    Part {
-        /// `operating point` or `weights`.
-        what: &'static str,
-    },
-    /// Feed-forward was given another model than that of the design.
-    #[error(transparent)]
-    WrongModel(#[from] WrongModel),
-    /// No settings of the model hold its goals.
-    #[error(transparent)]
-    NoSteadyState(#[from] NoSteadyState),
-    /// Feed-forward supports small models of first order only.
-    #[error(
-        "feed-forward follows models of first order with at most {QP_KNOBS_MAX} inputs, but this one is of order \
-         {order} with {inputs}"
-    )]
-    FeedForward {
-        /// Order of the given model.
-        order: usize,
-        /// Number of inputs of the given model.
-        inputs: usize,
-    },
-}
-
-impl From<NoSpectrum> for LqrPiError {
-    fn from(error: NoSpectrum) -> LqrPiError {
-        LqrPiError::Design(DesignError::Spectrum(error))
-    }
-}
-
 /// Values that a running law refuses. The law is as it was before the call, and [`LqrPi::settings`] still holds the
 /// last good settings.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -160,9 +112,9 @@ impl LqrPi {
     /// Makes the law of `design` for knobs with these ranges, at rest at the operating point.
     ///
     /// # Errors
-    /// [`LqrPiError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits
+    /// [`ControlError`] if the parts do not fit each other; a design made by [`design`](crate::design) always fits
     /// itself.
-    pub fn new(design: &Design, knobs: Vec<Knob>) -> Result<LqrPi, LqrPiError> {
+    pub fn new(design: &Design, knobs: Vec<Knob>) -> Result<LqrPi, ControlError> {
         LqrPi::on_actuators(design, knobs.into_iter().map(Actuator::from).collect())
     }
 
@@ -170,31 +122,24 @@ impl LqrPi {
     ///
     /// # Errors
     /// As [`LqrPi::new`].
-    pub fn on_actuators(design: &Design, actuators: Vec<Actuator>) -> Result<LqrPi, LqrPiError> {
+    pub fn on_actuators(design: &Design, actuators: Vec<Actuator>) -> Result<LqrPi, ControlError> {
         let (nu, ny) = (design.inputs.len(), design.outputs.len());
         let gain = design.gain()?;
-        if actuators.len() != nu {
-            return Err(LqrPiError::KnobCount {
-                got: actuators.len(),
-                needed: nu,
-            });
-        }
-        if design.u0.len() != nu || !design.u0.iter().all(|v| v.is_finite()) {
-            return Err(LqrPiError::Part {
-                what: "operating point",
-            });
-        }
+        let got = actuators.len();
+        require(got == nu, || {
+            format!(
+                "{got} knob ranges are given but the law moves {nu} knobs: give one for each, in the order of the design"
+            )
+        })?;
         let weights = &design.weights.accumulated;
-        if weights.len() != ny || !weights.iter().all(|w| w.is_finite() && *w > 0.0) {
-            return Err(LqrPiError::Part { what: "weights" });
+        let good_point = design.u0.len() == nu && design.u0.iter().all(|v| v.is_finite());
+        let good_weights = weights.len() == ny && weights.iter().all(|w| w.is_finite() && *w > 0.0);
+        for (what, good) in [("operating point", good_point), ("weights", good_weights)] {
+            require(good, || {
+                format!("the controller's {what} does not fit its gains, or is not finite or positive: design it again")
+            })?;
         }
-        if nu > KNOBS_MAX {
-            return Err(DesignError::TooManyKnobs {
-                inputs: nu,
-                most: KNOBS_MAX,
-            }
-            .into());
-        }
+        check_knobs(nu)?;
         let relief = (0..1 << nu)
             .map(|set| relief(&design.ki, weights, set))
             .collect::<Result<_, _>>()?;
@@ -226,14 +171,17 @@ impl LqrPi {
     /// [`resume`](Self::resume), are left to the feedback.
     ///
     /// # Errors
-    /// [`LqrPiError`] for another model, a model without resting points or of higher order, or more than three knobs.
-    pub fn with_model(self, model: &ArxModel, design: &Design) -> Result<LqrPi, LqrPiError> {
+    /// [`ControlError`] for another model, a model without resting points or of higher order, or more than three knobs.
+    pub fn with_model(self, model: &ArxModel, design: &Design) -> Result<LqrPi, ControlError> {
         design.check_model(model)?;
         let knobs: Vec<Knob> = self.actuators.iter().map(Actuator::knob).collect();
-        if model.order() != 1 || knobs.len() != model.inputs().len() || knobs.len() > QP_KNOBS_MAX {
-            let (order, inputs) = (model.order(), model.inputs().len());
-            return Err(LqrPiError::FeedForward { order, inputs });
-        }
+        let (order, inputs) = (model.order(), model.inputs().len());
+        require(order == 1 && knobs.len() == inputs && inputs <= QP_KNOBS_MAX, || {
+            format!(
+                "feed-forward follows models of first order with at most {QP_KNOBS_MAX} inputs, but this one is of \
+                 order {order} with {inputs}"
+            )
+        })?;
         let inside = ModelInLaw {
             feed_forward: FeedForward::new(model, &design.weights.accumulated, &knobs)?,
             rounding: RoundingEffect::new(model),

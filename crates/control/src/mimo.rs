@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::antiwindup::{KNOBS_MAX, knobs_of, relief};
 use crate::arx::ArxModel;
+use crate::error::{ControlError, refused, require};
 use crate::fingerprint::Fingerprint;
 use crate::lqr::{closed_loop_poles, dlqr};
-use crate::riccati::RiccatiError;
 use crate::rows;
-use crate::spectrum::{NoSpectrum, Pole, Stability, poles};
+use crate::spectrum::{Pole, Stability, poles};
 use crate::state_space::StateSpace;
 
 /// The price of errors and effort, one number per output or input: the diagonals of Q = diag(error, accumulated) and
@@ -94,79 +94,6 @@ pub struct ReducedLoop {
     pub verdict: Stability,
 }
 
-/// Reasons why there is no law.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DesignError {
-    /// A list of weights has the wrong length.
-    #[error("{got} {weights} weights are given but the model needs {needed}: one per name")]
-    WeightCount {
-        /// `error`, `accumulated` or `effort`.
-        weights: &'static str,
-        /// Number of weights given.
-        got: usize,
-        /// Number of weights needed.
-        needed: usize,
-    },
-    /// A weight has the wrong sign.
-    #[error("the {weights} weight of `{name}` is {value}: it must be finite and {range}")]
-    Weight {
-        /// `error`, `accumulated` or `effort`.
-        weights: &'static str,
-        /// Name of the output or input.
-        name: String,
-        value: f64,
-        /// The range allowed, in words.
-        range: &'static str,
-    },
-    /// The model has fewer knobs than goals.
-    #[error(
-        "{inputs} knobs cannot hold {outputs} outputs at goals of their own: leave outputs out of the model, or add \
-         knobs"
-    )]
-    TooFewKnobs {
-        /// Number of knobs of the model.
-        inputs: usize,
-        /// Number of outputs of the model.
-        outputs: usize,
-    },
-    /// More knobs than the law can pin in every combination.
-    #[error("the model has {inputs} knobs, more than the {most} that a law handles")]
-    TooManyKnobs {
-        /// Number of knobs of the model.
-        inputs: usize,
-        /// Bound on the knobs of a law.
-        most: usize,
-    },
-    /// In the long run the knobs move the outputs in fewer directions than there are goals.
-    #[error(
-        "the knobs cannot hold all outputs at goals of their own, because in the long run their effects are the same \
-         up to a factor: leave an output out of the model, or use other knobs"
-    )]
-    DependentKnobs,
-    /// The Riccati equation has no usable solution.
-    #[error("no law for this model and these weights: {0}")]
-    Riccati(#[from] RiccatiError),
-    /// The poles could not be computed.
-    #[error("no verdict on the law: {0}")]
-    Spectrum(#[from] NoSpectrum),
-    /// The gains do not fit the model.
-    #[error("{gain} of the controller does not fit the model: it was designed for other inputs, outputs or orders")]
-    Gain {
-        /// Name of the gain in the law.
-        gain: &'static str,
-    },
-}
-
-/// A controller is used with another model than that of its design.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the controller was designed for model {designed_for}, but this is model {given}: design it again")]
-pub struct WrongModel {
-    /// Fingerprint of the model in the design.
-    pub designed_for: Fingerprint,
-    /// Fingerprint of the given model.
-    pub given: Fingerprint,
-}
-
 /// Designs the law for `model`.
 ///
 /// ```
@@ -184,8 +111,8 @@ pub struct WrongModel {
 /// ```
 ///
 /// # Errors
-/// [`DesignError`]: weights, dimensions, or a model that cannot be controlled. A verdict is not an error: read it.
-pub fn design(model: &ArxModel, weights: &Weights) -> Result<Design, DesignError> {
+/// [`ControlError`]: weights, dimensions, or a model that cannot be controlled. A verdict is not an error: read it.
+pub fn design(model: &ArxModel, weights: &Weights) -> Result<Design, ControlError> {
     check(model, weights)?;
     let system = ErrorSystem::from(model);
     let (q, r) = system.weights(weights);
@@ -217,10 +144,10 @@ impl Design {
     /// All gains side by side, in the order of the state: e, past e, past u, v. u = -K \[..\].
     ///
     /// # Errors
-    /// [`DesignError::Gain`] for gains of different sizes, as in a file written by hand.
-    pub(crate) fn gain(&self) -> Result<DMatrix<f64>, DesignError> {
+    /// [`ControlError`] for gains of different sizes, as in a file written by hand.
+    pub(crate) fn gain(&self) -> Result<DMatrix<f64>, ControlError> {
         let (nu, ny) = (self.inputs.len(), self.outputs.len());
-        let lists: [(&'static str, &[DMatrix<f64>], usize); 4] = [
+        let lists: [(&str, &[DMatrix<f64>], usize); 4] = [
             ("K_P", std::slice::from_ref(&self.kp), ny),
             ("the gain on past errors", &self.kp_past, ny),
             ("the gain on past inputs", &self.ku_past, nu),
@@ -230,13 +157,13 @@ impl Design {
         for (gain, blocks, width) in lists {
             for block in blocks {
                 if block.shape() != (nu, width) || !block.iter().all(|v| v.is_finite()) {
-                    return Err(DesignError::Gain { gain });
+                    return unfit(gain);
                 }
                 columns.extend(block.column_iter().map(|column| column.into_owned()));
             }
         }
         if columns.is_empty() {
-            Err(DesignError::Gain { gain: "K_P" })
+            unfit("K_P")
         } else {
             Ok(DMatrix::from_columns(&columns))
         }
@@ -245,29 +172,33 @@ impl Design {
     /// Refuses a model other than the one that the law was designed for.
     ///
     /// # Errors
-    /// [`WrongModel`] with both fingerprints.
-    pub fn check_model(&self, model: &ArxModel) -> Result<(), WrongModel> {
+    /// [`ControlError`] with both fingerprints.
+    pub fn check_model(&self, model: &ArxModel) -> Result<(), ControlError> {
         let (designed_for, given) = (self.model, model.fingerprint());
-        if designed_for == given {
-            Ok(())
-        } else {
-            Err(WrongModel { designed_for, given })
-        }
+        require(designed_for == given, || {
+            format!("the controller was designed for model {designed_for}, but this is model {given}: design it again")
+        })
     }
 
     /// The verdict on this law around `model`, even if the law was designed for another. Use it on gains that come from
     /// a file, and to judge a law on a machine that has changed.
     ///
     /// # Errors
-    /// [`DesignError::Gain`] if the gains do not fit the model, [`DesignError::Spectrum`] if the poles cannot be
-    /// computed.
-    pub fn verdict_on(&self, model: &ArxModel) -> Result<Stability, DesignError> {
+    /// [`ControlError`] if the gains do not fit the model, or the poles cannot be computed.
+    pub fn verdict_on(&self, model: &ArxModel) -> Result<Stability, ControlError> {
         let (k, system) = (self.gain()?, ErrorSystem::from(model));
         if k.shape() != (system.b.ncols(), system.a.nrows()) {
-            return Err(DesignError::Gain { gain: "the state" });
+            return unfit("the state");
         }
         Ok(Stability::of(&closed_loop_poles(&system.a, &system.b, &k)?))
     }
+}
+
+/// Refuses the gain of this name: it does not fit the model.
+fn unfit<T>(gain: &str) -> Result<T, ControlError> {
+    refused(format!(
+        "{gain} of the controller does not fit the model: it was designed for other inputs, outputs or orders"
+    ))
 }
 
 /// z(k+1) = A z(k) + B u(k) for z = [e; past e; past u; v].
@@ -319,7 +250,7 @@ impl ErrorSystem {
         ki: &DMatrix<f64>,
         weights: &Weights,
         names: &[String],
-    ) -> Result<Vec<ReducedLoop>, DesignError> {
+    ) -> Result<Vec<ReducedLoop>, ControlError> {
         let all = (1usize << names.len()) - 1;
         (1..all)
             .map(|set| {
@@ -350,56 +281,55 @@ impl ErrorSystem {
 
 /// Names dependent goals as the cause: the accumulated errors are modes at 1, and one that no input moves means that
 /// the goals depend on each other.
-fn explain(error: RiccatiError) -> DesignError {
+fn explain(error: ControlError) -> ControlError {
     const AT_ONE: f64 = 1e-4;
-    match error {
-        RiccatiError::NotStabilisable { mode } if (mode.re - 1.0).hypot(mode.im) < AT_ONE => {
-            DesignError::DependentKnobs
+    ControlError::Refused(match error {
+        ControlError::NotStabilisable { mode } if (mode.re - 1.0).hypot(mode.im) < AT_ONE => {
+            "the knobs cannot hold all outputs at goals of their own, because in the long run their effects are the \
+             same up to a factor: leave an output out of the model, or use other knobs"
+                .into()
         }
-        other => DesignError::Riccati(other),
-    }
+        other => format!("no law for this model and these weights: {other}"),
+    })
 }
 
-fn check(model: &ArxModel, weights: &Weights) -> Result<(), DesignError> {
+fn check(model: &ArxModel, weights: &Weights) -> Result<(), ControlError> {
     let (inputs, outputs) = (model.inputs(), model.outputs());
-    if inputs.len() < outputs.len() {
-        return Err(DesignError::TooFewKnobs {
-            inputs: inputs.len(),
-            outputs: outputs.len(),
-        });
-    }
-    if inputs.len() > KNOBS_MAX {
-        return Err(DesignError::TooManyKnobs {
-            inputs: inputs.len(),
-            most: KNOBS_MAX,
-        });
-    }
+    require(inputs.len() >= outputs.len(), || {
+        let (inputs, outputs) = (inputs.len(), outputs.len());
+        format!(
+            "{inputs} knobs cannot hold {outputs} outputs at goals of their own: leave outputs out of the model, or \
+             add knobs"
+        )
+    })?;
+    check_knobs(inputs.len())?;
     check_weights("error", &weights.error, outputs, true)?;
     check_weights("accumulated", &weights.accumulated, outputs, false)?;
     check_weights("effort", &weights.effort, inputs, false)
 }
 
-fn check_weights(weights: &'static str, values: &[f64], names: &[String], zero: bool) -> Result<(), DesignError> {
-    if values.len() != names.len() {
-        return Err(DesignError::WeightCount {
-            weights,
-            got: values.len(),
-            needed: names.len(),
-        });
-    }
+/// Refuses more knobs than a law can pin in every combination.
+pub(crate) fn check_knobs(knobs: usize) -> Result<(), ControlError> {
+    require(knobs <= KNOBS_MAX, || {
+        format!("the model has {knobs} knobs, more than the {KNOBS_MAX} that a law handles")
+    })
+}
+
+fn check_weights(weights: &str, values: &[f64], names: &[String], zero: bool) -> Result<(), ControlError> {
+    let (got, needed) = (values.len(), names.len());
+    require(got == needed, || {
+        format!("{got} {weights} weights are given but the model needs {needed}: one per name")
+    })?;
     match values
         .iter()
         .zip(names)
         .find(|(v, _)| !(v.is_finite() && (**v > 0.0 || (zero && **v == 0.0))))
     {
-        Some((&value, name)) => {
+        Some((value, name)) => {
             let range = if zero { "not negative" } else { "greater than 0" };
-            Err(DesignError::Weight {
-                weights,
-                name: name.clone(),
-                value,
-                range,
-            })
+            refused(format!(
+                "the {weights} weight of `{name}` is {value}: it must be finite and {range}"
+            ))
         }
         None => Ok(()),
     }

@@ -23,8 +23,8 @@
 
 use nalgebra::DMatrix;
 
-use crate::solvable::check_solvable;
-use crate::spectrum::{NoSpectrum, Pole};
+use crate::error::{ControlError, refused};
+use crate::solvable::{check_solvable, positive_definite};
 
 /// Bound on doubling steps. A step squares the closed loop, so 60 of them reach poles 1e-17 short of the unit circle,
 /// closer than doubles can resolve.
@@ -54,98 +54,6 @@ pub struct Riccati {
     pub iterations: usize,
 }
 
-/// Reasons why a Riccati equation was not solved.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum RiccatiError {
-    /// The matrices do not fit together.
-    #[error("{matrix} is {rows}x{columns} but must be {rows_needed}x{columns_needed} to fit A and B")]
-    Shape {
-        /// `A`, `B`, `Q` or `R`.
-        matrix: &'static str,
-        rows: usize,
-        columns: usize,
-        /// Number of rows that would fit.
-        rows_needed: usize,
-        /// Number of columns that would fit.
-        columns_needed: usize,
-    },
-    /// A matrix holds a NaN or an infinity.
-    #[error("{matrix} holds {value} in row {row}, column {column}: every entry must be finite")]
-    NotFinite {
-        /// `A`, `B`, `Q` or `R`.
-        matrix: &'static str,
-        /// Row index, from 0.
-        row: usize,
-        /// Column index, from 0.
-        column: usize,
-        /// NaN or an infinity.
-        value: f64,
-    },
-    /// A weight is not symmetric.
-    #[error("the weight {matrix} is not symmetric: a quadratic cost has a symmetric weight")]
-    NotSymmetric { matrix: &'static str },
-    /// Q rewards some state: the cheapest law would let it grow without limit.
-    #[error("the state weight Q has the negative eigenvalue {eigenvalue:e}: it must be positive semidefinite")]
-    NegativeStateWeight {
-        /// The most negative eigenvalue of Q.
-        eigenvalue: f64,
-    },
-    /// R leaves some input free of cost.
-    #[error("the input weight R is not positive definite: every input, and every mix of inputs, must cost something")]
-    FreeInput,
-    /// No input moves a mode that does not die out by itself.
-    #[error(
-        "not stabilisable: the mode {mode} does not die out and no input moves it; remove it from the model, or add \
-         an input that moves it"
-    )]
-    NotStabilisable {
-        /// The eigenvalue of A that no input moves.
-        mode: Pole,
-    },
-    /// A mode that does not die out by itself costs nothing, so the optimal law does not move it.
-    #[error(
-        "not detectable: the mode {mode} does not die out and the state weight Q does not see it; give it a weight"
-    )]
-    NotDetectable {
-        /// The eigenvalue of A that Q does not see.
-        mode: Pole,
-    },
-    /// Eigenvalues, singular values or a factorisation failed.
-    #[error(
-        "the Riccati equation is too badly scaled to be solved in {step}: bring the units of states and inputs \
-         closer to 1"
-    )]
-    Numerics {
-        /// The computation that failed.
-        step: &'static str,
-    },
-    /// Doubling did not settle within its bound.
-    #[error("doubling did not converge within {iterations} steps: a closed-loop pole is too close to the unit circle")]
-    NoConvergence {
-        /// Number of doubling steps.
-        iterations: usize,
-    },
-    /// The candidate solution does not solve the equation.
-    #[error(
-        "the solution leaves a relative residual of {residual:e}, more than {accepted:e}: the problem is too badly \
-         conditioned; bring the units of states and inputs closer to 1"
-    )]
-    Residual {
-        /// Relative residual of the candidate.
-        residual: f64,
-        /// The largest residual accepted.
-        accepted: f64,
-    },
-}
-
-impl From<NoSpectrum> for RiccatiError {
-    fn from(_: NoSpectrum) -> RiccatiError {
-        RiccatiError::Numerics {
-            step: "the eigenvalues",
-        }
-    }
-}
-
 /// Solves A'XA - X - A'XB (R + B'XB)^-1 B'XA + Q = 0 for the X whose law makes A - BK stable.
 ///
 /// A is n x n, B is n x m, Q is n x n symmetric positive semidefinite, R is m x m symmetric positive definite.
@@ -159,9 +67,9 @@ impl From<NoSpectrum> for RiccatiError {
 /// ```
 ///
 /// # Errors
-/// [`RiccatiError`]: shapes, entries that are not finite, weights of the wrong sign, a mode that cannot be stabilised
+/// [`ControlError`]: shapes, entries that are not finite, weights of the wrong sign, a mode that cannot be stabilised
 /// or is not weighted, and numerical failure (never a silently inaccurate X).
-pub fn dare(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<Riccati, RiccatiError> {
+pub fn dare(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<Riccati, ControlError> {
     check_solvable(a, b, q, r)?;
     let equation = Equation { a, b, q, r };
     let (mut x, iterations) = equation.double()?;
@@ -184,28 +92,28 @@ pub fn dare(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f6
             iterations,
         })
     } else {
-        Err(RiccatiError::Residual {
-            residual,
-            accepted: RESIDUAL_MAX,
-        })
+        refused(format!(
+            "the solution leaves a relative residual of {residual:e}, more than {RESIDUAL_MAX:e}: the problem is too \
+             badly conditioned; bring the units of states and inputs closer to 1"
+        ))
     }
 }
 
 /// The gain (R + B'XB)^-1 B'XA of the law that belongs to X.
 ///
 /// # Errors
-/// [`RiccatiError::Numerics`] if R + B'XB, positive definite by construction, is not so in doubles.
+/// [`ControlError`] if R + B'XB, positive definite by construction, is not so in doubles.
 pub(crate) fn gain(
     a: &DMatrix<f64>,
     b: &DMatrix<f64>,
     r: &DMatrix<f64>,
     x: &DMatrix<f64>,
-) -> Result<DMatrix<f64>, RiccatiError> {
+) -> Result<DMatrix<f64>, ControlError> {
     let bx = b.transpose() * x;
     let curvature = symmetric_part(&(r + &bx * b));
     let factored = curvature
         .cholesky()
-        .ok_or(RiccatiError::Numerics { step: "the gain" })?;
+        .ok_or_else(|| ControlError::badly_scaled("the gain"))?;
     Ok(factored.solve(&(bx * a)))
 }
 
@@ -219,16 +127,16 @@ struct Equation<'m> {
 impl Equation<'_> {
     /// The doubling iteration; Chu et al. 2004, with W = I + G H:
     /// A <- A W^-1 A, G <- G + A W^-1 G A', H <- H + A' H W^-1 A.
-    fn double(&self) -> Result<(DMatrix<f64>, usize), RiccatiError> {
+    fn double(&self) -> Result<(DMatrix<f64>, usize), ControlError> {
         let n = self.a.nrows();
-        let input_cost = self.r.clone().cholesky().ok_or(RiccatiError::FreeInput)?;
+        let input_cost = positive_definite(self.r)?;
         let (mut a, mut h) = (self.a.clone(), symmetric_part(self.q));
         let mut g = symmetric_part(&(self.b * input_cost.solve(&self.b.transpose())));
         for iteration in 1..=DOUBLINGS_MAX {
             let w = (DMatrix::identity(n, n) + &g * &h).lu();
-            let step = "a doubling step";
-            let w_a = w.solve(&a).ok_or(RiccatiError::Numerics { step })?;
-            let w_g = w.solve(&g).ok_or(RiccatiError::Numerics { step })?;
+            let singular = || ControlError::badly_scaled("a doubling step");
+            let w_a = w.solve(&a).ok_or_else(singular)?;
+            let w_g = w.solve(&g).ok_or_else(singular)?;
             let later = symmetric_part(&(a.transpose() * &h * &w_a));
             g += symmetric_part(&(&a * w_g * a.transpose()));
             a = &a * w_a;
@@ -237,14 +145,14 @@ impl Equation<'_> {
                 return Ok((h, iteration));
             }
         }
-        Err(RiccatiError::NoConvergence {
-            iterations: DOUBLINGS_MAX,
-        })
+        refused(format!(
+            "doubling did not converge within {DOUBLINGS_MAX} steps: a closed-loop pole is too close to the unit circle"
+        ))
     }
 
     /// A Newton step: X + D, where D = M'D M + E solves for the error that leaves the left-hand side E, to first
     /// order; M = A - BK. D is the sum of M'^i E M^i, computed by doubling the number of terms.
-    fn refine(&self, x: &DMatrix<f64>) -> Result<DMatrix<f64>, RiccatiError> {
+    fn refine(&self, x: &DMatrix<f64>) -> Result<DMatrix<f64>, ControlError> {
         let k = gain(self.a, self.b, self.r, x)?;
         let mut power = self.a - self.b * k;
         let mut correction = symmetric_part(&self.left_hand_side(x)?);
@@ -260,13 +168,13 @@ impl Equation<'_> {
     }
 
     /// A'XA - X - A'XB (R + B'XB)^-1 B'XA + Q.
-    fn left_hand_side(&self, x: &DMatrix<f64>) -> Result<DMatrix<f64>, RiccatiError> {
+    fn left_hand_side(&self, x: &DMatrix<f64>) -> Result<DMatrix<f64>, ControlError> {
         let k = gain(self.a, self.b, self.r, x)?;
         let xa = x * self.a;
         Ok(self.a.transpose() * &xa - x - xa.transpose() * self.b * k + self.q)
     }
 
-    fn residual(&self, x: &DMatrix<f64>) -> Result<f64, RiccatiError> {
+    fn residual(&self, x: &DMatrix<f64>) -> Result<f64, ControlError> {
         let (left, scale) = (self.left_hand_side(x)?.norm(), x.norm());
         // X = 0 exactly if Q = 0 and A is stable; the residual is then absolute.
         Ok(if scale > 0.0 { left / scale } else { left })

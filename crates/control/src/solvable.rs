@@ -6,9 +6,10 @@
 //! full row rank, and Q sees it exactly if [zI - A', Q] has. A check beforehand can name the mode, which a failed
 //! iteration cannot.
 
-use nalgebra::{Complex, DMatrix, SymmetricEigen};
+use nalgebra::{Cholesky, Complex, DMatrix, Dyn, SymmetricEigen};
 
-use crate::riccati::{RiccatiError, symmetric_part};
+use crate::error::{ControlError, refused, require};
+use crate::riccati::symmetric_part;
 use crate::spectrum::{Pole, poles};
 
 /// Asymmetry (and negative curvature) of a weight below this, relative to its largest entry, is rounding.
@@ -31,86 +32,86 @@ pub(crate) fn check_solvable(
     b: &DMatrix<f64>,
     q: &DMatrix<f64>,
     r: &DMatrix<f64>,
-) -> Result<(), RiccatiError> {
+) -> Result<(), ControlError> {
     check_shapes(a, b, q, r)?;
     check_weights(q, r)?;
     check_modes(a, b, q)
 }
 
-fn check_shapes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), RiccatiError> {
+fn check_shapes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), ControlError> {
     let (n, m) = (a.nrows().max(1), b.ncols().max(1));
     for (matrix, value, rows_needed, columns_needed) in [("A", a, n, n), ("B", b, n, m), ("Q", q, n, n), ("R", r, m, m)]
     {
         let (rows, columns) = value.shape();
-        if (rows, columns) != (rows_needed, columns_needed) {
-            return Err(RiccatiError::Shape {
-                matrix,
-                rows,
-                columns,
-                rows_needed,
-                columns_needed,
-            });
-        }
+        require((rows, columns) == (rows_needed, columns_needed), || {
+            format!("{matrix} is {rows}x{columns} but must be {rows_needed}x{columns_needed} to fit A and B")
+        })?;
         for column in 0..columns {
             for row in 0..rows {
                 let value = value[(row, column)];
-                if !value.is_finite() {
-                    return Err(RiccatiError::NotFinite {
-                        matrix,
-                        row,
-                        column,
-                        value,
-                    });
-                }
+                require(value.is_finite(), || {
+                    format!("{matrix} holds {value} in row {row}, column {column}: every entry must be finite")
+                })?;
             }
         }
     }
     Ok(())
 }
 
-fn check_weights(q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), RiccatiError> {
+fn check_weights(q: &DMatrix<f64>, r: &DMatrix<f64>) -> Result<(), ControlError> {
     for (matrix, weight) in [("Q", q), ("R", r)] {
         if (weight - weight.transpose()).amax() > WEIGHT_ROUNDING * weight.amax() {
-            return Err(RiccatiError::NotSymmetric { matrix });
+            return refused(format!(
+                "the weight {matrix} is not symmetric: a quadratic cost has a symmetric weight"
+            ));
         }
     }
     let eigenvalue = smallest_eigenvalue(q)?;
     if eigenvalue < -WEIGHT_ROUNDING * q.amax() {
-        return Err(RiccatiError::NegativeStateWeight { eigenvalue });
+        return refused(format!(
+            "the state weight Q has the negative eigenvalue {eigenvalue:e}: it must be positive semidefinite"
+        ));
     }
-    if r.clone().cholesky().is_none() {
-        return Err(RiccatiError::FreeInput);
-    }
-    Ok(())
+    positive_definite(r).map(drop)
 }
 
-fn smallest_eigenvalue(symmetric: &DMatrix<f64>) -> Result<f64, RiccatiError> {
+/// Factors the weight R of the inputs.
+///
+/// # Errors
+/// [`ControlError`] where R leaves some input free of cost.
+pub(crate) fn positive_definite(r: &DMatrix<f64>) -> Result<Cholesky<f64, Dyn>, ControlError> {
+    let free = "the input weight R is not positive definite: every input, and every mix of inputs, must cost something";
+    r.clone().cholesky().ok_or_else(|| ControlError::Refused(free.into()))
+}
+
+fn smallest_eigenvalue(symmetric: &DMatrix<f64>) -> Result<f64, ControlError> {
     let iterations = ITERATIONS_PER_ROW * symmetric.nrows();
-    let eigen =
-        SymmetricEigen::try_new(symmetric_part(symmetric), f64::EPSILON, iterations).ok_or(RiccatiError::Numerics {
-            step: "the eigenvalues of Q",
-        })?;
+    let eigen = SymmetricEigen::try_new(symmetric_part(symmetric), f64::EPSILON, iterations)
+        .ok_or_else(|| ControlError::badly_scaled("the eigenvalues of Q"))?;
     Ok(eigen.eigenvalues.min())
 }
 
-fn check_modes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>) -> Result<(), RiccatiError> {
+fn check_modes(a: &DMatrix<f64>, b: &DMatrix<f64>, q: &DMatrix<f64>) -> Result<(), ControlError> {
     let (moves, sees) = (unit_columns(b), unit_columns(q));
     let transposed = a.transpose();
-    for mode in poles(a)? {
+    for mode in poles(a).map_err(|_| ControlError::badly_scaled("the eigenvalues"))? {
         if mode.modulus() < MUST_BE_MOVED_FROM {
             continue;
         }
         if loses_rank(a, &moves, mode)? {
-            return Err(RiccatiError::NotStabilisable { mode });
+            return Err(ControlError::NotStabilisable { mode });
         }
         if loses_rank(&transposed, &sees, mode)? {
-            return Err(RiccatiError::NotDetectable { mode });
+            return refused(format!(
+                "not detectable: the mode {mode} does not die out and the state weight Q does not see it; give it a \
+                 weight"
+            ));
         }
     }
     Ok(())
 }
 
-fn loses_rank(a: &DMatrix<f64>, beside: &DMatrix<f64>, mode: Pole) -> Result<bool, RiccatiError> {
+fn loses_rank(a: &DMatrix<f64>, beside: &DMatrix<f64>, mode: Pole) -> Result<bool, ControlError> {
     let n = a.nrows();
     let z = Complex::new(mode.re, mode.im);
     let pbh = DMatrix::from_fn(n, n + beside.ncols(), |i, j| match j {
@@ -120,9 +121,7 @@ fn loses_rank(a: &DMatrix<f64>, beside: &DMatrix<f64>, mode: Pole) -> Result<boo
     });
     let svd = pbh
         .try_svd(false, false, f64::EPSILON, ITERATIONS_PER_ROW * n)
-        .ok_or(RiccatiError::Numerics {
-            step: "the stabilisability check",
-        })?;
+        .ok_or_else(|| ControlError::badly_scaled("the stabilisability check"))?;
     Ok(svd.singular_values.min() <= RANK_TOLERANCE * (1.0 + a.norm()))
 }
 

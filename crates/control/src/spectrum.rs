@@ -14,6 +14,8 @@ use std::fmt;
 use nalgebra::{DMatrix, DVector, Schur};
 use serde::{Deserialize, Serialize};
 
+use crate::error::ControlError;
+
 /// Schur iterations per row and attempt. LAPACK allows 30 per eigenvalue; the iterations here also count deflations.
 const ITERATIONS_PER_ROW: usize = 60;
 
@@ -105,25 +107,14 @@ impl fmt::Display for Stability {
     }
 }
 
-/// The eigenvalue iteration did not end within its bound, or the matrix holds a NaN or an infinity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the eigenvalues of a {rows}x{rows} matrix could not be computed: it holds values that are not finite, or too \
-     far apart in size; bring the units of knobs and meters closer to 1"
-)]
-pub struct NoSpectrum {
-    /// Rows of the matrix.
-    pub rows: usize,
-}
-
 /// Computes the eigenvalues of a square matrix, in no particular order, conjugates next to each other.
 ///
 /// # Errors
-/// [`NoSpectrum`] if an entry is not finite or the bounded iteration fails in every basis tried.
-pub(crate) fn poles(matrix: &DMatrix<f64>) -> Result<Vec<Pole>, NoSpectrum> {
+/// [`ControlError`] if an entry is not finite or the bounded iteration fails in every basis tried.
+pub(crate) fn poles(matrix: &DMatrix<f64>) -> Result<Vec<Pole>, ControlError> {
     let rows = matrix.nrows();
     if !matrix.iter().all(|v| v.is_finite()) {
-        return Err(NoSpectrum { rows });
+        return Err(no_spectrum(rows));
     }
     let mut in_basis = matrix.clone();
     for attempt in 0..BASES_TRIED {
@@ -139,7 +130,15 @@ pub(crate) fn poles(matrix: &DMatrix<f64>) -> Result<Vec<Pole>, NoSpectrum> {
         }
         in_basis = reflected(&in_basis, attempt);
     }
-    Err(NoSpectrum { rows })
+    Err(no_spectrum(rows))
+}
+
+/// The error for a matrix of `rows` rows where an iteration did not end within its bound, or an entry is not finite.
+pub(crate) fn no_spectrum(rows: usize) -> ControlError {
+    ControlError::Refused(format!(
+        "no verdict on the law: the eigenvalues of a {rows}x{rows} matrix could not be computed: it holds values that \
+         are not finite, or too far apart in size; bring the units of knobs and meters closer to 1"
+    ))
 }
 
 /// H M H for the Householder reflector H across a direction without symmetries, which differs for each attempt.
@@ -199,9 +198,6 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_not_finite_is_an_error() {
-        assert_eq!(
-            poles(&DMatrix::from_element(2, 2, f64::NAN)),
-            Err(NoSpectrum { rows: 2 })
-        );
+        assert_eq!(poles(&DMatrix::from_element(2, 2, f64::NAN)), Err(no_spectrum(2)));
     }
 }

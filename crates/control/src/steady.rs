@@ -23,6 +23,7 @@
 use nalgebra::DMatrix;
 
 use crate::arx::{ArxModel, Fit};
+use crate::error::{ControlError, require};
 
 /// Singular values of G below this, relative to the largest, count as zero: the goals depend on each other.
 const RANK_TOLERANCE: f64 = 1e-9;
@@ -39,36 +40,29 @@ pub struct SteadyState {
     rest: Vec<f64>,
 }
 
-/// A model without resting points, or not for every goal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoSteadyState {
-    /// A mode of the model is at 1.
-    #[error("the model accumulates: under constant settings its outputs never come to rest; identify it again")]
-    Accumulates,
-    /// In the long run the knobs move the outputs in fewer directions than there are goals.
-    #[error(
-        "the knobs cannot hold all outputs at goals of their own: in the long run their effects are the same up to a \
-         factor; leave an output out of the model, or use other knobs"
-    )]
-    DependentKnobs,
-}
-
 /// Computes G: the change of each output in the long run per lasting unit change of each input; ny x nu.
 ///
 /// # Errors
-/// [`NoSteadyState::Accumulates`] for a mode at 1.
-pub fn steady_gain(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
+/// [`ControlError`] for a mode at 1.
+pub fn steady_gain(model: &ArxModel) -> Result<DMatrix<f64>, ControlError> {
     Ok(settle(model)? * effects(model))
 }
 
 /// (I - A)^-1, with A the sum of all A_i.
-fn settle(model: &ArxModel) -> Result<DMatrix<f64>, NoSteadyState> {
+fn settle(model: &ArxModel) -> Result<DMatrix<f64>, ControlError> {
     let ny = model.outputs().len();
     let a = model.a().iter().fold(DMatrix::zeros(ny, ny), |sum, a| sum + a);
     (DMatrix::identity(ny, ny) - a)
         .try_inverse()
         .filter(|inverse| inverse.iter().all(|v| v.is_finite()))
-        .ok_or(NoSteadyState::Accumulates)
+        .ok_or_else(accumulates)
+}
+
+/// The error for a mode of the model at 1.
+fn accumulates() -> ControlError {
+    ControlError::Refused(
+        "the model accumulates: under constant settings its outputs never come to rest; identify it again".into(),
+    )
 }
 
 /// B, the sum of all B_j.
@@ -89,16 +83,18 @@ impl SteadyState {
     /// ```
     ///
     /// # Errors
-    /// [`NoSteadyState`] for a mode at 1 or dependent knobs.
-    pub fn of(model: &ArxModel) -> Result<SteadyState, NoSteadyState> {
+    /// [`ControlError`] for a mode at 1 or dependent knobs.
+    pub fn of(model: &ArxModel) -> Result<SteadyState, ControlError> {
         let ny = model.outputs().len();
         let settle = settle(model)?;
         let drift = DMatrix::from_column_slice(ny, 1, model.drift());
         let rest = &settle * drift + DMatrix::from_column_slice(ny, 1, model.y0());
         let gain = settle * effects(model);
-        if !has_full_row_rank(&gain) {
-            return Err(NoSteadyState::DependentKnobs);
-        }
+        require(has_full_row_rank(&gain), || {
+            "the knobs cannot hold all outputs at goals of their own: in the long run their effects are the same up \
+             to a factor; leave an output out of the model, or use other knobs"
+                .into()
+        })?;
         let rest = rest.iter().copied().collect();
         Ok(SteadyState { gain, rest })
     }
@@ -121,8 +117,8 @@ impl SteadyState {
 /// job, if jobs miss their mean independently of each other.
 ///
 /// # Errors
-/// [`NoSteadyState`] as for `SteadyState::of`.
-pub fn quasi_static(model: &ArxModel, finer: f64) -> Result<ArxModel, NoSteadyState> {
+/// [`ControlError`] as for `SteadyState::of`.
+pub fn quasi_static(model: &ArxModel, finer: f64) -> Result<ArxModel, ControlError> {
     let rests = SteadyState::of(model)?;
     let ny = model.outputs().len();
     let fit = model.fit().map(|fit| Fit {
@@ -131,7 +127,7 @@ pub fn quasi_static(model: &ArxModel, finer: f64) -> Result<ArxModel, NoSteadySt
     });
     model
         .with_dynamics(DMatrix::zeros(ny, ny), rests.gain, rests.rest, fit)
-        .map_err(|_| NoSteadyState::Accumulates)
+        .map_err(|_| accumulates())
 }
 
 fn has_full_row_rank(gain: &DMatrix<f64>) -> bool {

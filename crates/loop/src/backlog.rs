@@ -23,7 +23,7 @@
 //! gets in and no delay is measured any more; above [`TIMES_MAX`] times the first bound the law has run away in a time
 //! without load, in which no delay ever reaches S_t.
 
-use punctual_control::{ArxModel, Gains, Integration, NoGains, Plant, PoorFit, R2_ACCEPTED};
+use punctual_control::{ArxModel, ControlError, Gains, Integration, Plant, R2_ACCEPTED};
 use punctual_platform::{Applied, KnobId, Offers, Plan, Range, Value};
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -51,18 +51,15 @@ pub struct BacklogGround {
 /// Why a node gets no control law.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BacklogError {
-    /// The model explains too little.
+    /// The model explains too little, or no gains hold it.
     #[error(transparent)]
-    Poor(#[from] PoorFit),
+    Control(#[from] ControlError),
     /// The model says nothing of its fit.
     #[error("the model of the delay has no fit, so it was not identified: identify it on the node")]
     Unjudged,
     /// The model is of another kind.
     #[error("the law is for one delay, one bound and order 2; identify a model of that order")]
     Order,
-    /// No gains hold it.
-    #[error(transparent)]
-    Gains(#[from] NoGains),
     /// There is nothing to turn.
     #[error("the machine `{0}` offers no bound of a backlog: run the law on a node of a federation")]
     NotOffered(String),
@@ -246,10 +243,7 @@ mod tests {
     #[test]
     fn a_model_that_explains_too_little_is_refused() {
         let poor = Backlog::new(&ground(model(3.0), Integration::Once));
-        assert!(
-            matches!(&poor, Err(BacklogError::Poor(fit)) if fit.r2 < R2_ACCEPTED),
-            "{poor:?}"
-        );
+        assert!(matches!(&poor, Err(BacklogError::Control(_))), "{poor:?}");
         // A model from a paper has no fit, and no node vouches for it.
         let printed = |a: &[f64], b: &[f64]| {
             let matrices = |of: &[f64]| {

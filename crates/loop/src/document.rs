@@ -1,8 +1,8 @@
 //! The two files that outlive a run: an identified model, and the controller designed from it.
 
 use punctual_control::{
-    ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OperatingPoint, Orders,
-    PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
+    ArxModel, ControlError, Design, OperatingPoint, Orders, R2_ACCEPTED, Recording, Stability, Weights, design,
+    identify, quasi_static, steady_gain,
 };
 use punctual_workload::{ControllerKind, Pace, Prices, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
@@ -134,15 +134,9 @@ pub enum Mismatch {
          again"
     )]
     TooMany { meters: usize, knobs: usize },
-    /// The gains do not fit together.
+    /// The gains do not fit together, the clock's steps make no range, or the levels of an excitation teach nothing.
     #[error(transparent)]
-    Law(#[from] LqrPiError),
-    /// The clock's steps make no range.
-    #[error(transparent)]
-    Knob(#[from] KnobError),
-    /// The levels of an excitation teach nothing.
-    #[error(transparent)]
-    Excitation(#[from] ExcitationError),
+    Law(#[from] ControlError),
     /// Ways and bandwidth cannot be split as asked.
     #[error("allocation: {what}")]
     Split { what: String },
@@ -153,7 +147,7 @@ pub enum Mismatch {
 pub enum Unfit {
     /// R^2 is too low.
     #[error("{0}; record for longer (--duration), or widen the levels under [identify]")]
-    Poor(#[from] PoorFit),
+    Poor(#[from] ControlError),
     /// The record gave no model of an output that the controller reads.
     #[error("no model for the controller `{controller}`: {NO_GAINS}")]
     NoModel { controller: &'static str },
@@ -187,24 +181,15 @@ pub enum Unfit {
 /// Why a model was not accepted or a controller could not be designed.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// Least squares found no model.
+    /// Least squares found no model, no law exists for it, or it has no resting points.
     #[error(transparent)]
-    Identify(#[from] punctual_control::IdentifyError),
-    /// Part of a model could not be extracted.
-    #[error(transparent)]
-    Arx(#[from] punctual_control::ArxError),
-    /// The Riccati equation has no usable solution.
-    #[error(transparent)]
-    Design(#[from] DesignError),
+    Control(#[from] ControlError),
     /// No law exists for the model; the reason that one of them is missing.
     #[error("{0}")]
     NoLaw(String),
     /// The model does not explain its record, or cannot be true.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// A model without resting points says nothing about another pace.
-    #[error(transparent)]
-    NoSteadyState(#[from] NoSteadyState),
 }
 
 /// The control law that runs for `kind`: where prices find the admitted share, `mimo` turns the clock alone.
@@ -276,7 +261,7 @@ impl ModelDocument {
         let Some((model, turned)) = self.read_by(kind)? else {
             return Ok(());
         };
-        let unjudged = |error: NoSteadyState| Unfit::Unjudged {
+        let unjudged = |error: ControlError| Unfit::Unjudged {
             controller: kind.name(),
             why: error.to_string(),
         };
@@ -294,7 +279,7 @@ impl ModelDocument {
     }
 
     /// The model as this controller's law sees it: with the knobs that it turns only.
-    fn seen_by(&self, kind: ControllerKind) -> Result<Option<ArxModel>, punctual_control::ArxError> {
+    fn seen_by(&self, kind: ControllerKind) -> Result<Option<ArxModel>, ControlError> {
         match kind {
             ControllerKind::Clock => self.tardiness.with_input(0).map(Some),
             ControllerKind::Qod => self.tardiness.with_input(1).map(Some),
@@ -320,7 +305,7 @@ impl ModelDocument {
     /// reached within one job ([`quasi_static`]). Better is a record at that pace, but the machine may be elsewhere.
     ///
     /// # Errors
-    /// [`ModelError::NoSteadyState`].
+    /// [`ModelError::Control`].
     pub fn for_every_job(&self, jobs: f64) -> Result<ModelDocument, ModelError> {
         Ok(ModelDocument {
             made_for: MadeFor {
@@ -335,7 +320,7 @@ impl ModelDocument {
     /// Designs the laws that the model gives: not those of a knob without effect.
     ///
     /// # Errors
-    /// [`ModelError::Design`] where no law exists.
+    /// [`ModelError`] where no law exists.
     pub fn design(&self) -> Result<ControllerDocument, ModelError> {
         self.design_with(weights)
     }

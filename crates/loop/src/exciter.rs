@@ -1,6 +1,6 @@
 //! Moves the knobs of a running system so that a model can be learnt from it.
 
-use punctual_control::{Excitation, ExcitationError};
+use punctual_control::{ControlError, Excitation};
 use punctual_platform::KnobId;
 use punctual_workload::{self as workload, ControllerKind};
 
@@ -20,8 +20,8 @@ impl Exciter {
     /// An exciter at its first sample.
     ///
     /// # Errors
-    /// [`ExcitationError`] for levels that teach nothing.
-    pub fn new(levels: &workload::Excitation) -> Result<Exciter, ExcitationError> {
+    /// [`ControlError`] for levels that teach nothing.
+    pub fn new(levels: &workload::Excitation) -> Result<Exciter, ControlError> {
         let excitation = Excitation::covering(vec![levels.clock.clone(), levels.admitted.clone()], levels.hold)?;
         Ok(Exciter { excitation, k: 0 })
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use punctual_control::ExcitationError;
+use punctual_control::ControlError;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest};
 use punctual_loop::{
     AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModeName, ModelDocument,
@@ -155,7 +155,7 @@ pub enum RunError {
     Unfit(#[from] Unfit),
     /// The levels of an excitation teach nothing.
     #[error(transparent)]
-    Excitation(#[from] ExcitationError),
+    Excitation(#[from] ControlError),
     /// The record is shorter than one round of the excitation.
     #[error(
         "{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}"

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use punctual_control::{Excitation, ExcitationError};
+use punctual_control::Excitation;
+
+use crate::truths::systems::refused_for;
 
 /// 1.0, 2.0, .. as many levels as asked for.
 fn levels(count: usize) -> Vec<f64> {
@@ -56,23 +58,13 @@ proptest! {
 
 #[test]
 fn levels_that_cannot_work_are_refused() {
-    let refused = |levels: &[&[f64]], hold| {
-        Excitation::covering(levels.iter().map(|levels| levels.to_vec()).collect(), hold).unwrap_err()
-    };
-    assert_eq!(refused(&[], 1), ExcitationError::NoKnobs);
-    assert_eq!(refused(&[&[]], 1), ExcitationError::TooFewLevels { knob: 0 });
-    assert_eq!(
-        refused(&[&[1.0, 2.0], &[1.0, 1.0]], 1),
-        ExcitationError::TooFewLevels { knob: 1 }
-    );
-    assert!(matches!(
-        refused(&[&[1.0, f64::NAN]], 1),
-        ExcitationError::NotFinite { knob: 0, .. }
-    ));
-    assert!(matches!(
-        refused(&[&[1.0, 2.0]], u32::MAX),
-        ExcitationError::PeriodTooLong { .. }
-    ));
+    let of =
+        |levels: &[&[f64]], hold| Excitation::covering(levels.iter().map(|levels| levels.to_vec()).collect(), hold);
+    refused_for("no knob", of(&[], 1));
+    refused_for("knob 0 has fewer than two", of(&[&[]], 1));
+    refused_for("knob 1 has fewer than two", of(&[&[1.0, 2.0], &[1.0, 1.0]], 1));
+    refused_for("knob 0 has the level NaN", of(&[&[1.0, f64::NAN]], 1));
+    refused_for("use fewer levels", of(&[&[1.0, 2.0]], u32::MAX));
     let many = Excitation::covering(vec![levels(200); 4], 10);
-    assert!(matches!(many, Err(ExcitationError::PeriodTooLong { .. })));
+    refused_for("use fewer levels", many);
 }

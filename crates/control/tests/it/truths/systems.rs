@@ -1,7 +1,7 @@
 //! Random systems and simulated plants for the tests.
 
 use proptest::prelude::*;
-use punctual_control::{ArxModel, DMatrix};
+use punctual_control::{ArxModel, ControlError, DMatrix};
 
 /// A matrix with entries in -1..1.
 pub fn matrix(rows: usize, columns: usize) -> impl Strategy<Value = DMatrix<f64>> {
@@ -118,4 +118,11 @@ impl Plant {
         };
         self.y = (0..ny).map(row).collect();
     }
+}
+
+/// Asserts that there is an error whose message has `words` in it.
+#[track_caller]
+pub fn refused_for<T: std::fmt::Debug>(words: &str, result: Result<T, ControlError>) {
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(words), "{message}");
 }
