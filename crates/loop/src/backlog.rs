@@ -48,34 +48,22 @@ pub struct BacklogGround {
     pub offers: Offers,
 }
 
-/// Why a node gets no control law.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum BacklogError {
-    /// The model explains too little, or no gains hold it.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The model says nothing of its fit.
-    #[error("the model of the delay has no fit, so it was not identified: identify it on the node")]
-    Unjudged,
-    /// The model is of another kind.
-    #[error("the law is for one delay, one bound and order 2; identify a model of that order")]
-    Order,
-    /// There is nothing to turn.
-    #[error("the machine `{0}` offers no bound of a backlog: run the law on a node of a federation")]
-    NotOffered(String),
-}
+/// Refusal of a model that says nothing of its fit.
+const UNJUDGED: &str = "the model of the delay has no fit, so it was not identified: identify it on the node";
 
 /// The parts of a model that the law is made from.
 ///
 /// # Errors
-/// [`BacklogError::Order`] where the model is of another order or about more than one delay and bound.
-pub fn plant(model: &ArxModel) -> Result<Plant, BacklogError> {
+/// [`ControlError`] where the model is of another order or about more than one delay and bound.
+pub fn plant(model: &ArxModel) -> Result<Plant, ControlError> {
     match (model.a(), model.b(), model.inputs().len(), model.outputs().len()) {
         ([a1, a2], [b1, b2], 1, 1) => Ok(Plant {
             a: [a1, a2].map(|a| a[(0, 0)]),
             b: [b1, b2].map(|b| b[(0, 0)] / MODEL_ITEMS),
         }),
-        _ => Err(BacklogError::Order),
+        _ => Err(ControlError::Refused(
+            "the law is for one delay, one bound and order 2; identify a model of that order".into(),
+        )),
     }
 }
 
@@ -83,7 +71,7 @@ pub fn plant(model: &ArxModel) -> Result<Plant, BacklogError> {
 ///
 /// # Errors
 /// As of [`plant`].
-pub fn bound_at(model: &ArxModel, target: Nanos) -> Result<f64, BacklogError> {
+pub fn bound_at(model: &ArxModel, target: Nanos) -> Result<f64, ControlError> {
     let above = (target.as_secs_f64() - model.y0()[0]) / plant(model)?.steady();
     Ok(model.u0()[0] * MODEL_ITEMS + above)
 }
@@ -113,8 +101,8 @@ impl Backlog {
     /// Creates the law without measurements.
     ///
     /// # Errors
-    /// [`BacklogError`], above all for a model with R^2 below [`R2_ACCEPTED`].
-    pub fn new(ground: &BacklogGround) -> Result<Backlog, BacklogError> {
+    /// [`ControlError`], above all for a model with R^2 below [`R2_ACCEPTED`].
+    pub fn new(ground: &BacklogGround) -> Result<Backlog, ControlError> {
         let BacklogGround {
             model,
             integration,
@@ -122,9 +110,12 @@ impl Backlog {
             offers,
         } = ground;
         let Some(Range::Items(least, most, _)) = offers.range(KnobId::Backlog) else {
-            return Err(BacklogError::NotOffered(offers.machine.clone()));
+            return Err(ControlError::Refused(format!(
+                "the machine `{}` offers no bound of a backlog: run the law on a node of a federation",
+                offers.machine
+            )));
         };
-        model.fit().ok_or(BacklogError::Unjudged)?;
+        model.fit().ok_or_else(|| ControlError::Refused(UNJUDGED.into()))?;
         model.check_fit(R2_ACCEPTED)?;
         let gains = plant(model)?.gains(*integration)?;
         let first = bound_at(model, *target)?.max(ITEMS_MIN);
@@ -243,7 +234,10 @@ mod tests {
     #[test]
     fn a_model_that_explains_too_little_is_refused() {
         let poor = Backlog::new(&ground(model(3.0), Integration::Once));
-        assert!(matches!(&poor, Err(BacklogError::Control(_))), "{poor:?}");
+        assert!(
+            matches!(&poor, Err(ControlError::Refused(why)) if why.contains("the model explains `delay`")),
+            "{poor:?}"
+        );
         // A model from a paper has no fit, and no node vouches for it.
         let printed = |a: &[f64], b: &[f64]| {
             let matrices = |of: &[f64]| {
@@ -254,10 +248,11 @@ mod tests {
             ArxModel::from_matrices(vec!["backlog".into()], vec!["delay".into()], matrices(a), matrices(b)).unwrap()
         };
         let unjudged = Backlog::new(&ground(printed(&[-0.02, -0.14], &[0.018, 0.008]), Integration::Once));
-        assert_eq!(unjudged, Err(BacklogError::Unjudged));
+        assert_eq!(unjudged, Err(ControlError::Refused(UNJUDGED.into())));
         let mut nothing = ground(model(0.02), Integration::Once);
         nothing.offers.knobs.clear();
-        assert_eq!(Backlog::new(&nothing), Err(BacklogError::NotOffered("a node".into())));
+        let refused = Backlog::new(&nothing).unwrap_err().to_string();
+        assert!(refused.starts_with("the machine `a node` offers no bound"), "{refused}");
     }
 
     #[test]

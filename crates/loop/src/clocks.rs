@@ -13,6 +13,7 @@
 //! share of them exceeds, scaled so that the goal is always [`NOMINAL`]. So one model will do: tardiness goes with one
 //! over the clock, almost at once, over a trim from the row's clock to sixteen times as much.
 
+use punctual_control::ControlError;
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Plan, Provenance, Range, Readings, Refusal, Value,
 };
@@ -20,7 +21,7 @@ use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
 
-use crate::document::{ControllerDocument, MadeFor, ModelDocument, ModelError};
+use crate::document::{ControllerDocument, MadeFor, ModelDocument};
 use crate::event::{Answer, Event, Vitals};
 use crate::tick::{Regulator, RegulatorOptions};
 
@@ -94,8 +95,8 @@ impl Clocks {
     /// Creates a policy without measurements.
     ///
     /// # Errors
-    /// [`ModelError`] where no law can be made, which is a defect of this file.
-    pub fn new(ground: ClockGround) -> Result<Clocks, ModelError> {
+    /// [`ControlError`] where no law can be made, which is a defect of this file.
+    pub fn new(ground: ClockGround) -> Result<Clocks, ControlError> {
         let regulator = ground.goal.map(|_| regulator(ground.start)).transpose()?;
         Ok(Clocks {
             row: Vec::new(),
@@ -225,7 +226,7 @@ fn vitals(trim: Hertz, now: Time) -> Vitals {
     }
 }
 
-fn regulator(start: Time) -> Result<Regulator, ModelError> {
+fn regulator(start: Time) -> Result<Regulator, ControlError> {
     let options = RegulatorOptions {
         kind: ControllerKind::Clock,
         goal: Goal {
@@ -258,17 +259,13 @@ fn regulator(start: Time) -> Result<Regulator, ModelError> {
         idle_clock: false,
         excite: None,
     };
-    Regulator::new(options).map_err(|_| {
-        ModelError::Unfit(crate::Unfit::Unjudged {
-            controller: ControllerKind::Clock.name(),
-            why: "the trim's model fits no regulator".into(),
-        })
-    })
+    let unfit = "the loop that `clock` closes cannot be judged: the trim's model fits no regulator";
+    Regulator::new(options).map_err(|_| ControlError::Refused(unfit.into()))
 }
 
 /// The control law for a plant by formula, as the head of this file says. The response ratio and the admitted share,
 /// which a pipeline does not have, are made up.
-fn design() -> Result<ControllerDocument, ModelError> {
+fn design() -> Result<ControllerDocument, ControlError> {
     // Multiples of two irrational numbers, modulo one: levels that are spread evenly and depend on nothing.
     let spread = |number: usize, by: f64| (number as f64 * by).fract();
     let (mut y, mut u, mut before) = (Vec::new(), Vec::new(), [NOMINAL, 0.5]);

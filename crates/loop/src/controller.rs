@@ -195,8 +195,7 @@ impl Controller {
                 rest,
             });
         };
-        let controller = kind.name();
-        let design = document.design_of(kind).ok_or(Mismatch::NoDesign { controller })?;
+        let design = document.design_of(kind).ok_or_else(|| Mismatch::no_design(kind))?;
         let law = Law::lqr_pi(kind, design, goal, offers.clock(), document)?;
         let held = law.merge(rest);
         Ok(Controller {
@@ -447,10 +446,11 @@ fn names(outputs: &[String], inputs: &[String]) -> Result<(Vec<MeterName>, Vec<K
     let meters = outputs.iter().map(|name| meter(name)).collect::<Result<Vec<_>, _>>()?;
     let knobs = inputs.iter().map(|name| knob(name)).collect::<Result<Vec<_>, _>>()?;
     if meters.len() > METERS_MAX || knobs.len() > KNOBS_MAX {
-        return Err(Mismatch::TooMany {
-            meters: meters.len(),
-            knobs: knobs.len(),
-        });
+        let (meters, knobs) = (meters.len(), knobs.len());
+        return Err(Mismatch(format!(
+            "the model has {meters} meters and {knobs} knobs, but there are only {METERS_MAX} and {KNOBS_MAX}: identify \
+             again"
+        )));
     }
     Ok((meters, knobs))
 }
@@ -459,24 +459,27 @@ fn meter(name: &str) -> Result<MeterName, Mismatch> {
     match name {
         TARDINESS => Ok(MeterName::Tardiness),
         DRR => Ok(MeterName::Drr),
-        other => Err(Mismatch::UnknownName { name: other.into() }),
+        other => Err(unknown_name(other)),
     }
 }
 
 fn knob(name: &str) -> Result<KnobId, Mismatch> {
     let known = KNOBS.iter().find(|known| known.name == name);
-    known
-        .map(|known| known.knob)
-        .ok_or(Mismatch::UnknownName { name: name.into() })
+    known.map(|known| known.knob).ok_or_else(|| unknown_name(name))
+}
+
+/// A knob or meter that this version does not know.
+fn unknown_name(name: &str) -> Mismatch {
+    Mismatch(format!(
+        "the model names \"{name}\", which is neither a knob nor a meter of this version: identify again"
+    ))
 }
 
 /// A knob's range in shares, and how finely it can be set: the widest gap between two clock steps.
 fn range(knob: KnobId, clock: Option<&ClockOffer>, kind: ControllerKind) -> Result<Knob, Mismatch> {
     let knob = match knob {
         KnobId::Clock(_) => {
-            let offer = clock.ok_or(Mismatch::NoClock {
-                controller: kind.name(),
-            })?;
+            let offer = clock.ok_or_else(|| Mismatch::no_clock(kind))?;
             let gaps = offer
                 .steps
                 .windows(2)

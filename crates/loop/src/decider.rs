@@ -23,7 +23,7 @@ use punctual_store::updates::{AdmissionEvent, AdmissionOptions, SensorSpec, Upda
 use punctual_units::{CoreId, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::backlog::{Backlog, BacklogError, BacklogGround, BacklogSeen};
+use crate::backlog::{Backlog, BacklogGround, BacklogSeen};
 use crate::clocks::{ClockGround, Clocks, ClocksSeen};
 use crate::document::Mismatch;
 use crate::event::{Answer, Event, Step};
@@ -92,17 +92,6 @@ pub enum DeciderAnswer {
     Stages(Box<Reconfiguration>),
 }
 
-/// Why no decider can be made from a setup.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Unmade {
-    #[error(transparent)]
-    Tasks(#[from] Mismatch),
-    #[error("the clocks have no law: {0}")]
-    Clocks(String),
-    #[error(transparent)]
-    Backlog(#[from] BacklogError),
-}
-
 /// Any of the policies that decide during a run.
 #[derive(Clone, Debug)]
 pub enum Decider {
@@ -118,8 +107,8 @@ impl Decider {
     /// A decider that has seen no event.
     ///
     /// # Errors
-    /// [`Unmade`], where the setup's model or goal makes no law.
-    pub fn new(setup: &DeciderSetup) -> Result<Decider, Unmade> {
+    /// [`Mismatch`], where the setup's model or goal makes no law.
+    pub fn new(setup: &DeciderSetup) -> Result<Decider, Mismatch> {
         Ok(match setup {
             DeciderSetup::Tasks(options) => Decider::Tasks(Box::new(Regulator::new((**options).clone())?)),
             DeciderSetup::Updates(setup) => Decider::Updates(Box::new(Updates::new(&setup.sensors, setup.options))),
@@ -132,7 +121,9 @@ impl Decider {
             }
             DeciderSetup::Clocks(ground) => {
                 let clocks = Clocks::new(ground.clone());
-                Decider::Clocks(Box::new(clocks.map_err(|why| Unmade::Clocks(why.to_string()))?))
+                Decider::Clocks(Box::new(
+                    clocks.map_err(|why| Mismatch(format!("the clocks have no law: {why}")))?,
+                ))
             }
             DeciderSetup::Backlog(ground) => Decider::Backlog(Backlog::new(ground)?),
         })

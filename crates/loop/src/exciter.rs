@@ -1,10 +1,11 @@
 //! Moves the knobs of a running system so that a model can be learnt from it.
 
-use punctual_control::{ControlError, Excitation};
+use punctual_control::Excitation;
 use punctual_platform::KnobId;
 use punctual_workload::{self as workload, ControllerKind};
 
 use crate::controller::{Knobs, knobs_of};
+use crate::document::Mismatch;
 
 /// The knobs that are moved, in the order of their levels.
 const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
@@ -20,8 +21,8 @@ impl Exciter {
     /// An exciter at its first sample.
     ///
     /// # Errors
-    /// [`ControlError`] for levels that teach nothing.
-    pub fn new(levels: &workload::Excitation) -> Result<Exciter, ControlError> {
+    /// [`Mismatch`] for levels that teach nothing.
+    pub fn new(levels: &workload::Excitation) -> Result<Exciter, Mismatch> {
         let excitation = Excitation::covering(vec![levels.clock.clone(), levels.admitted.clone()], levels.hold)?;
         Ok(Exciter { excitation, k: 0 })
     }

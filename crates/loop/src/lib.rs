@@ -41,9 +41,9 @@ mod tick;
 
 pub use clocks::{CLOCKS_EVERY, ClockDomain, ClockGround, Clocks, ClocksSeen};
 pub use controller::{Knobs, knobs_of};
-pub use decider::{AdmissionSetup, Decider, DeciderAnswer, DeciderEvent, DeciderSetup, Unmade};
+pub use decider::{AdmissionSetup, Decider, DeciderAnswer, DeciderEvent, DeciderSetup};
 pub use document::{
-    ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, ModelError, TARDINESS, Unfit, law_kind,
+    ADMITTED, CLOCK, ControllerDocument, DRR, MadeFor, Mismatch, ModelDocument, TARDINESS, Unfit, law_kind,
 };
 pub use event::{Answer, Event, Step, Vitals, Window};
 pub use exciter::Exciter;

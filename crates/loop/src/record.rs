@@ -9,7 +9,8 @@ use punctual_platform::KnobId;
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::decider::{Decider, DeciderAnswer, DeciderEvent, DeciderSetup, Unmade};
+use crate::decider::{Decider, DeciderAnswer, DeciderEvent, DeciderSetup};
+use crate::document::Mismatch;
 
 /// The version of the logs that this program writes; those from [`LOG_OLDEST`] on replay. It changes with the fields of
 /// events and answers: from 8 on, all decisions are one list; 9 reports releases and has prices; 10 reports the frames
@@ -112,9 +113,9 @@ pub struct Difference {
 /// A knob that goes back to a decider after another one has turned it is a difference, too: two fight for it.
 ///
 /// # Errors
-/// [`Unmade`], where a decider cannot be made.
-pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Unmade> {
-    let deciders: Result<Vec<Decider>, Unmade> = log.deciders.iter().map(Decider::new).collect();
+/// [`Mismatch`], where a decider cannot be made.
+pub fn replay(log: &EventLog) -> Result<Vec<Difference>, Mismatch> {
+    let deciders: Result<Vec<Decider>, Mismatch> = log.deciders.iter().map(Decider::new).collect();
     let (mut deciders, mut holders) = (deciders?, BTreeMap::<KnobId, Vec<usize>>::new());
     let mut differences = Vec::new();
     for (index, logged) in log.decisions.iter().enumerate() {

@@ -7,7 +7,7 @@ use punctual_control::ControlError;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest};
 use punctual_loop::{
     AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModeName, ModelDocument,
-    ModelError, RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
+    RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
 };
 use punctual_platform::linux::KernelTree;
 use punctual_platform::{KnobId, KnobOffer, Neighbours, Offers, Provenance, Range, Refusal};
@@ -149,13 +149,10 @@ pub enum RunError {
     Mismatch(#[from] Mismatch),
     /// The model was not accepted.
     #[error(transparent)]
-    Model(#[from] ModelError),
+    Model(#[from] ControlError),
     /// The model cannot be true.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// The levels of an excitation teach nothing.
-    #[error(transparent)]
-    Excitation(#[from] ControlError),
     /// The record is shorter than one round of the excitation.
     #[error(
         "{got} samples do not cover the {needed} that all combinations of levels take: raise --duration to at least {at_least}"

@@ -14,7 +14,6 @@ pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {
         RunError::Demand(_)
         | RunError::Mismatch(_)
         | RunError::Runtime(RuntimeError::Mismatch(_))
-        | RunError::Excitation(_)
         | RunError::Allocation(_) => in_file(error.to_string()),
         RunError::Runtime(RuntimeError::Stopped) | RunError::MachineModel(_) => Failure::Internal(error.to_string()),
         error if error.is_disk_full() => Failure::of(format!(

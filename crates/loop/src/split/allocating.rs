@@ -36,14 +36,14 @@ pub(crate) struct Splitting {
 
 impl Splitting {
     /// # Errors
-    /// [`Mismatch::Split`] where profiles, tasks and settings do not fit together.
+    /// [`Mismatch`] where profiles, tasks and settings do not fit together.
     pub(crate) fn new(options: &SplitOptions, offers: &Offers) -> Result<Splitting, Mismatch> {
         let SplitOptions {
             profiles,
             tasks,
             settings,
         } = options;
-        let refused = |what: String| Mismatch::Split { what };
+        let refused = |what: String| Mismatch(format!("allocation: {what}"));
         if settings.cores > SPLIT_CORES_MAX {
             let cores = settings.cores;
             return Err(refused(format!(

@@ -110,6 +110,10 @@ pub struct RegulatorOptions {
     pub excite: Option<Excitation>,
 }
 
+/// Refusal of a price of something that the machine does not measure.
+const UNMETERED: &str = "control.prices: `freshness` is weighed against energy, and this machine has no meter of that: \
+                         leave it out, or set `energy = 0` for all updates that goals permit";
+
 impl RegulatorOptions {
     /// Whether energy has a price.
     fn saves(&self) -> bool {
@@ -123,7 +127,7 @@ impl RegulatorOptions {
             .filter(|_| self.kind == ControllerKind::Mimo && self.excite.is_none());
         match prices {
             Some(it) if it.energy > 0.0 && it.freshness > 0.0 && !self.offers.reads(MeterId::Energy) => {
-                Err(Mismatch::Unmetered)
+                Err(Mismatch(UNMETERED.into()))
             }
             prices => Ok(prices),
         }
@@ -226,8 +230,7 @@ impl Regulator {
         } = options;
         // Before the knobs visit their levels, too: what they teach could not be used.
         if kind.turns_clock() && !offers.clock().is_some_and(ClockOffer::is_turnable) {
-            let controller = kind.name();
-            return Err(Mismatch::NoClock { controller });
+            return Err(Mismatch::no_clock(kind));
         }
         let (goals, asked_kind) = (Goals::new(&asked, goal.tasks, &stages, silence), kind);
         let offers = if saves { offers.economical() } else { offers };

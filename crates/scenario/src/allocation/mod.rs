@@ -76,7 +76,9 @@ pub(crate) fn options_for(
         gap: GAP,
     };
     let tasks = periodic(tasks, &program_of, &programs, placement);
-    settings.check(&programs, &tasks)?;
+    settings
+        .check(&programs, &tasks)
+        .map_err(|error| AllocationError(format!("allocation: {error}")))?;
     let options = SplitOptions {
         profiles,
         tasks,

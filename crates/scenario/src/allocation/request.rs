@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_allocation::{Policy, Profile, ProfileError, Programs, Refill, SettingsError};
+use punctual_allocation::{Policy, Profile, ProfileError, Programs, Refill};
 use punctual_cores::Placement;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskSpec;
@@ -33,42 +33,14 @@ pub enum Changes {
 
 /// Why nothing can be allocated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum AllocationError {
-    /// A profile for a task that does not exist.
-    #[error("a profile is given for the task \"{task}\", which the scenario does not have: its tasks are {tasks}")]
-    NoSuchTask {
-        task: String,
-        /// Names of the scenario's tasks.
-        tasks: String,
-    },
-    /// Two profiles of one task.
-    #[error("two profiles are given for the task \"{task}\": give one")]
-    Twice { task: String },
-    /// A real-time task that is too long even if it has everything.
-    #[error(
-        "a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"{task}\" computes for {takes} as its profile says, but the next one is released after {window}; give it a longer period, or the profile of a shorter program"
-    )]
-    TooLong {
-        task: String,
-        /// Least time that a job takes.
-        takes: Nanos,
-        /// Least time between two releases.
-        window: Nanos,
-    },
-    /// Real-time tasks that are too many for their core even if it has everything.
-    #[error(
-        "a goal out of reach: the real-time tasks together need {percent:.0} % of their core even with all ways, the whole bandwidth and the full clock; give them longer periods, or profiles of shorter programs"
-    )]
-    Crowded {
-        /// Percentage of the core that they need.
-        percent: f64,
-    },
-    /// Profiles that cannot be compiled, or that the machine cannot run.
-    #[error("profiles: {0}")]
-    Profile(#[from] ProfileError),
-    /// A machine that cannot be split so.
-    #[error("allocation: {0}")]
-    Settings(#[from] SettingsError),
+#[error("{0}")]
+pub struct AllocationError(pub String);
+
+/// Profiles that cannot be compiled, or that the machine cannot run.
+impl From<ProfileError> for AllocationError {
+    fn from(error: ProfileError) -> AllocationError {
+        AllocationError(format!("profiles: {error}"))
+    }
 }
 
 impl AllocationRequest {
@@ -76,7 +48,9 @@ impl AllocationRequest {
     pub(super) fn check_names(&self, tasks: &[TaskSpec]) -> Result<(), AllocationError> {
         for (number, (task, _)) in self.profiles.iter().enumerate() {
             if self.profiles[..number].iter().any(|(other, _)| other == task) {
-                return Err(AllocationError::Twice { task: task.clone() });
+                return Err(AllocationError(format!(
+                    "two profiles are given for the task \"{task}\": give one"
+                )));
             }
         }
         let unknown = |task: &str| !tasks.iter().any(|spec| spec.name == task);
@@ -84,10 +58,10 @@ impl AllocationRequest {
             None => Ok(()),
             Some((task, _)) => {
                 let names: Vec<&str> = tasks.iter().map(|spec| spec.name.as_str()).collect();
-                Err(AllocationError::NoSuchTask {
-                    task: task.clone(),
-                    tasks: names.join(", "),
-                })
+                Err(AllocationError(format!(
+                    "a profile is given for the task \"{task}\", which the scenario does not have: its tasks are {}",
+                    names.join(", ")
+                )))
             }
         }
     }
@@ -116,14 +90,21 @@ pub(super) fn check_lengths(
         };
         let takes = Nanos::from_secs_f64(programs.duration(program, all));
         if takes >= window {
-            let task = task.name.clone();
-            return Err(AllocationError::TooLong { task, takes, window });
+            return Err(AllocationError(format!(
+                "a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"{}\" computes \
+                 for {takes} as its profile says, but the next one is released after {window}; give it a longer \
+                 period, or the profile of a shorter program",
+                task.name
+            )));
         }
         add(takes + task.demand.data);
     }
     if let Some(load) = utilisation.into_values().find(|load| *load >= 1.0) {
         let percent = load * 100.0;
-        return Err(AllocationError::Crowded { percent });
+        return Err(AllocationError(format!(
+            "a goal out of reach: the real-time tasks together need {percent:.0} % of their core even with all ways, \
+             the whole bandwidth and the full clock; give them longer periods, or profiles of shorter programs"
+        )));
     }
     Ok(())
 }

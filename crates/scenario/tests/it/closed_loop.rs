@@ -74,23 +74,31 @@ fn request_with(kind: ControllerKind, seconds: u64, pace: Pace, source: Controll
     request
 }
 
+fn is_backwards<T>(refused: Result<T, RunError>) -> bool {
+    matches!(refused, Err(RunError::Unfit(Unfit(why))) if why.contains("more of `admitted` makes jobs earlier"))
+}
+
+fn is_mismatch(refused: &RunError, words: &str) -> bool {
+    matches!(refused, RunError::Mismatch(Mismatch(why)) if why.contains(words))
+}
+
 #[test]
 fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
     let planted = turned_round(learnt::model());
     assert!(
-        matches!(planted.check_fit(ControllerKind::Qod), Err(Unfit::Backwards { .. })),
+        is_backwards(planted.check_fit(ControllerKind::Qod).map_err(RunError::from)),
         "and identification would refuse it"
     );
     let pace = Pace::Period(Nanos::from_millis(200));
     let source = ControllerSource::Model(planted.clone());
     let refused = run(&request_with(ControllerKind::Qod, 40, pace, source), &mut unwatched);
-    assert!(matches!(refused, Err(RunError::Unfit(Unfit::Backwards { .. }))));
+    assert!(is_backwards(refused));
 
     // Gains that were designed from it are refused as well, unless the user insists.
     let source = ControllerSource::Controller(planted.design().unwrap());
     let mut request = request_with(ControllerKind::Qod, 40, pace, source);
     let refused = run(&request, &mut unwatched);
-    assert!(matches!(refused, Err(RunError::Unfit(Unfit::Backwards { .. }))));
+    assert!(is_backwards(refused));
     request.force = true;
     let report = run(&request, &mut unwatched).unwrap().report;
     assert!(
@@ -220,8 +228,7 @@ fn controllers_of_a_fixed_clock_are_refused_before_they_learn() {
             run(&request, &mut unwatched).map(drop),
         ] {
             let error = refused.unwrap_err();
-            assert!(matches!(error, RunError::Mismatch(Mismatch::NoClock { .. })), "{error}");
-            assert!(error.to_string().contains("`qod`"), "{error}");
+            assert!(is_mismatch(&error, "offers no clock knob: use `qod`"), "{error}");
         }
     }
 }
@@ -233,20 +240,14 @@ fn a_controller_for_something_else_is_refused() {
     other.scenario.name = "another".into();
     other.controller = Some(ControllerSource::Model(model.clone()));
     let error = run(&other, &mut unwatched).unwrap_err();
-    assert!(
-        matches!(error, RunError::Mismatch(Mismatch::MadeForElse { .. })),
-        "{error}"
-    );
+    assert!(is_mismatch(&error, "the model was made for the scenario"), "{error}");
 
     let mut without = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
     let mut lacking = model.design().expect("gains");
     lacking.mimo = None;
     without.controller = Some(ControllerSource::Controller(lacking));
     let error = run(&without, &mut unwatched).unwrap_err();
-    assert!(
-        matches!(error, RunError::Mismatch(Mismatch::NoDesign { .. })),
-        "{error}"
-    );
+    assert!(is_mismatch(&error, "no gains for the controller `mimo`"), "{error}");
 }
 
 /// Without a model the knobs move by the signs of their effects: far fewer late jobs than without control.
@@ -285,10 +286,8 @@ fn a_meter_that_stands_still_hinders_only_the_laws_that_read_it() {
     model
         .check_fit(ControllerKind::Clock)
         .expect("the clock moves the jobs");
-    assert!(matches!(
-        model.check_fit(ControllerKind::Mimo),
-        Err(Unfit::NoModel { .. })
-    ));
+    let refused = model.check_fit(ControllerKind::Mimo).unwrap_err().to_string();
+    assert!(refused.starts_with("no model for the controller `mimo`"), "{refused}");
     let mut controlled = learning;
     controlled.controller = Some(ControllerSource::Model(model));
     run(&controlled, &mut unwatched).expect("gains of the clock alone");
