@@ -18,6 +18,8 @@ mod indices;
 mod mixture;
 mod points;
 mod start;
+#[cfg(test)]
+mod tests;
 
 pub use choose::{Candidate, Choice, ClusteringSettings, choose};
 pub use indices::{calinski_harabasz, davies_bouldin};

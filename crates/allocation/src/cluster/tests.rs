@@ -1,10 +1,9 @@
 //! Clustering against scikit-learn (fixtures/make_fixtures.py), and identities that hold for any points.
 
 use proptest::prelude::*;
-use punctual_allocation::cluster::{
-    ClusteringSettings, Mixture, Points, Scale, calinski_harabasz, choose, davies_bouldin, start,
-};
 use serde::Deserialize;
+
+use super::*;
 
 #[derive(Deserialize)]
 struct Fixtures {
@@ -56,7 +55,7 @@ struct ScalingCase {
 }
 
 fn fixtures() -> Fixtures {
-    serde_json::from_str(include_str!("../fixtures/clusters.json")).unwrap()
+    serde_json::from_str(include_str!("../../tests/fixtures/clusters.json")).unwrap()
 }
 
 fn points(rows: &[Vec<f64>]) -> Points {
