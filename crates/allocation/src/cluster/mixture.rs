@@ -23,17 +23,15 @@ const EMPTY: f64 = 10.0 * f64::EPSILON;
 /// Kinds of points with their shares, means and covariances.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
-    kinds: Vec<MixtureComponent>,
+    pub(super) kinds: Vec<MixtureComponent>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct MixtureComponent {
-    weight: f64,
-    mean: Vec<f64>,
-    /// Square matrix, by rows.
-    covariance: Vec<f64>,
+pub(super) struct MixtureComponent {
+    pub(super) weight: f64,
+    pub(super) mean: Vec<f64>,
     /// The inverse of the covariance's lower Cholesky factor, by rows: it turns distances into standard deviations.
-    whitening: Vec<f64>,
+    pub(super) whitening: Vec<f64>,
     /// ln(weight) - ln(det(covariance)) / 2 - ln(2 pi) dimensions / 2.
     offset: f64,
 }
@@ -51,22 +49,6 @@ pub struct Fit {
 }
 
 impl Mixture {
-    /// The mixture of kinds with these weights (which sum to 1), means, and covariances by rows, which are symmetric
-    /// and positive definite.
-    ///
-    /// # Panics
-    /// If a covariance has not as many rows and columns as its mean.
-    pub fn new(kinds: impl IntoIterator<Item = (f64, Vec<f64>, Vec<f64>)>) -> Mixture {
-        let kinds: Vec<MixtureComponent> = kinds
-            .into_iter()
-            .map(|(weight, mean, covariance)| {
-                assert_eq!(covariance.len(), mean.len() * mean.len(), "a square covariance");
-                MixtureComponent::new(weight, mean, covariance)
-            })
-            .collect();
-        Mixture { kinds }
-    }
-
     /// Fits a mixture of `kinds` kinds to `points`, beginning with a first guess of each point's kind.
     ///
     /// # Panics
@@ -118,41 +100,9 @@ impl Mixture {
         points.iter().map(|point| self.label(point)).collect()
     }
 
-    /// The probability of each kind at `point`; they sum to 1.
-    pub fn probabilities(&self, point: &[f64]) -> Vec<f64> {
-        let mut probabilities = vec![0.0; self.kinds.len()];
-        self.expect(&Points::new(point.len(), point.to_vec()), &mut probabilities);
-        probabilities
-    }
-
-    /// Number of kinds of the mixture.
-    pub fn len(&self) -> usize {
-        self.kinds.len()
-    }
-
-    /// Whether the mixture has no kind.
-    pub fn is_empty(&self) -> bool {
-        self.kinds.is_empty()
-    }
-
-    /// The share of kind `kind` among the points.
-    pub fn weight(&self, kind: usize) -> f64 {
-        self.kinds[kind].weight
-    }
-
-    /// The mean of kind `kind`.
-    pub fn mean(&self, kind: usize) -> &[f64] {
-        &self.kinds[kind].mean
-    }
-
-    /// The covariance of kind `kind`, by rows.
-    pub fn covariance(&self, kind: usize) -> &[f64] {
-        &self.kinds[kind].covariance
-    }
-
     /// Writes each point's probabilities, and returns the mean logarithm of the points' density:
     /// ln(sum of exp(a_j)) = m + ln(sum of exp(a_j - m)), with m the largest a_j.
-    fn expect(&self, points: &Points, responsibilities: &mut [f64]) -> f64 {
+    pub(super) fn expect(&self, points: &Points, responsibilities: &mut [f64]) -> f64 {
         let count = points.len().max(1);
         let mut largest = vec![f64::NEG_INFINITY; points.len()];
         for (kind, row) in self.kinds.iter().zip(responsibilities.chunks_exact_mut(count)) {
@@ -206,7 +156,7 @@ impl Mixture {
                     covariance[column * dimensions + row] = value;
                 }
             }
-            MixtureComponent::new(weight / count, mean, covariance)
+            MixtureComponent::new(weight / count, mean, &covariance)
         };
         Mixture {
             kinds: (0..kinds).map(kind).collect(),
@@ -215,16 +165,16 @@ impl Mixture {
 }
 
 impl MixtureComponent {
-    fn new(weight: f64, mean: Vec<f64>, covariance: Vec<f64>) -> MixtureComponent {
+    /// A kind with this share of the points, and a covariance by rows, symmetric and positive definite.
+    pub(super) fn new(weight: f64, mean: Vec<f64>, covariance: &[f64]) -> MixtureComponent {
         let n = mean.len();
-        let factor = cholesky(&covariance, n);
+        let factor = cholesky(covariance, n);
         let half_log_determinant: f64 = (0..n).map(|i| factor[i * n + i].ln()).sum();
         MixtureComponent {
             weight,
             whitening: inverse_lower(&factor, n),
             offset: weight.ln() - half_log_determinant - 0.5 * n as f64 * (2.0 * PI).ln(),
             mean,
-            covariance,
         }
     }
 
@@ -263,7 +213,7 @@ fn cholesky(matrix: &[f64], n: usize) -> Vec<f64> {
 }
 
 /// The inverse of a lower triangular matrix, by rows.
-fn inverse_lower(factor: &[f64], n: usize) -> Vec<f64> {
+pub(super) fn inverse_lower(factor: &[f64], n: usize) -> Vec<f64> {
     let mut inverse = vec![0.0; n * n];
     for column in 0..n {
         for row in column..n {

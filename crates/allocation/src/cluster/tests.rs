@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde::Deserialize;
 
+use super::mixture::{MixtureComponent, inverse_lower};
 use super::*;
 
 #[derive(Deserialize)]
@@ -82,6 +83,24 @@ fn partition(labels: &[usize]) -> Vec<usize> {
     labels.iter().map(number).collect()
 }
 
+/// L L' for the Cholesky factor L of a kind's covariance, by rows.
+fn covariance(kind: &MixtureComponent) -> Vec<f64> {
+    let n = kind.mean.len();
+    let factor = inverse_lower(&kind.whitening, n);
+    let entry = |(row, column)| (0..n).map(|k| factor[row * n + k] * factor[column * n + k]).sum();
+    (0..n)
+        .flat_map(|row| (0..n).map(move |column| (row, column)))
+        .map(entry)
+        .collect()
+}
+
+/// The probability of each kind at `point`; they sum to 1.
+fn probabilities(mixture: &Mixture, point: &[f64]) -> Vec<f64> {
+    let mut probabilities = vec![0.0; mixture.kinds.len()];
+    mixture.expect(&Points::new(point.len(), point.to_vec()), &mut probabilities);
+    probabilities
+}
+
 #[test]
 fn a_fit_from_the_same_start_is_the_same_fit() {
     for case in fixtures().fits {
@@ -90,13 +109,13 @@ fn a_fit_from_the_same_start_is_the_same_fit() {
         let name = &case.name;
         assert_eq!((fit.steps, fit.converged), (case.steps, case.converged), "{name}");
         near(name, fit.log_likelihood, case.log_likelihood);
-        for kind in 0..case.kinds {
-            near(name, fit.mixture.weight(kind), case.weights[kind]);
-            let means = fit.mixture.mean(kind).iter().zip(&case.means[kind]);
+        for (number, kind) in fit.mixture.kinds.iter().enumerate() {
+            near(name, kind.weight, case.weights[number]);
+            let means = kind.mean.iter().zip(&case.means[number]);
             means.for_each(|(ours, theirs)| near(name, *ours, *theirs));
-            let covariances = fit.mixture.covariance(kind).iter();
-            let theirs = case.covariances[kind].concat();
-            covariances
+            let theirs = case.covariances[number].concat();
+            covariance(kind)
+                .iter()
                 .zip(&theirs)
                 .for_each(|(ours, theirs)| near(name, *ours, *theirs));
         }
@@ -150,8 +169,11 @@ fn kinds_well_apart_are_found() {
 fn a_point_far_from_every_kind_is_of_the_right_one() {
     let far = fixtures().far;
     let kinds = far.weights.iter().zip(&far.means).zip(&far.covariances);
-    let mixture = Mixture::new(kinds.map(|((weight, mean), covariance)| (*weight, mean.clone(), covariance.concat())));
-    let probabilities = mixture.probabilities(&far.point);
+    let kinds = kinds
+        .map(|((weight, mean), covariance)| MixtureComponent::new(*weight, mean.clone(), &covariance.concat()))
+        .collect();
+    let mixture = Mixture { kinds };
+    let probabilities = probabilities(&mixture, &far.point);
     for (ours, theirs) in probabilities.iter().zip(&far.probabilities) {
         near("far", *ours, *theirs);
     }
@@ -206,11 +228,11 @@ proptest! {
         for feature in 0..3 {
             let mean = points.iter().map(|point| point[feature]).sum::<f64>() / count;
             let square = points.iter().map(|point| point[feature].powi(2)).sum::<f64>() / count;
-            let kinds = 0..fit.mixture.len();
-            let ours: f64 = kinds.clone().map(|kind| fit.mixture.weight(kind) * fit.mixture.mean(kind)[feature]).sum();
+            let kinds = fit.mixture.kinds.iter();
+            let ours: f64 = kinds.clone().map(|kind| kind.weight * kind.mean[feature]).sum();
             let squares = kinds.map(|kind| {
-                let variance = fit.mixture.covariance(kind)[feature * 3 + feature] - 1e-6;
-                fit.mixture.weight(kind) * (variance + fit.mixture.mean(kind)[feature].powi(2))
+                let variance = covariance(kind)[feature * 3 + feature] - 1e-6;
+                kind.weight * (variance + kind.mean[feature].powi(2))
             });
             prop_assert!((ours - mean).abs() < 1e-9);
             prop_assert!((squares.sum::<f64>() - square).abs() < 1e-9);
@@ -224,7 +246,7 @@ proptest! {
     ) {
         let mixture = Mixture::fit(&points, &labels, 4).mixture;
         for point in points.iter().chain([&[far, 0.0, -far][..]]) {
-            let probabilities = mixture.probabilities(point);
+            let probabilities = probabilities(&mixture, point);
             prop_assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             let label = mixture.label(point);
             prop_assert!(probabilities.iter().all(|other| *other <= probabilities[label] + 1e-12));
