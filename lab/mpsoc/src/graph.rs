@@ -160,8 +160,8 @@ impl PipelineModel {
         self.sink
     }
 
-    /// Stages as mapping policies need them; stages that do not migrate stay on the core that `pin` returns.
-    pub fn to_map(&self, pin: impl Fn(usize) -> usize) -> Vec<StageModel> {
+    /// Stages as mapping policies need them, each free to migrate.
+    pub fn to_map(&self) -> Vec<StageModel> {
         let of = |(number, stage): (usize, &StageSpec)| {
             let (StepCost { cycles, spread }, rate) = (self.costs[number], self.rates[number]);
             StageModel {
@@ -169,7 +169,6 @@ impl PipelineModel {
                 cycles_mean: (cycles * rate).ceil() as u64,
                 cycles_worst: (cycles * (1.0 + spread) * rate).ceil() as u64,
                 state_bytes: stage.state_room as u64,
-                pinned: (!stage.migratable).then(|| pin(number)),
             }
         };
         self.stages.iter().enumerate().map(of).collect()

@@ -78,7 +78,7 @@ const COST: StepCost = StepCost {
 };
 
 fn problem(pipeline: &PipelineModel, cores: &Cores, idle: Idle) -> Problem {
-    Problem::new(pipeline.to_map(|_| 0), cores.clone(), idle).unwrap()
+    Problem::new(pipeline.to_map(), cores.clone(), idle).unwrap()
 }
 
 struct Ground {
@@ -379,6 +379,6 @@ fn what_cannot_be_simulated_says_why() {
 #[test]
 fn a_stage_that_makes_two_frames_a_step_steps_half_as_often() {
     let pipeline = PipelineModel::new(&two(1, 2), vec![COST; 2]).unwrap();
-    let cycles: Vec<u64> = pipeline.to_map(|_| 0).iter().map(|stage| stage.cycles_mean).collect();
+    let cycles: Vec<u64> = pipeline.to_map().iter().map(|stage| stage.cycles_mean).collect();
     assert_eq!(cycles, [500, 1000]);
 }

@@ -38,7 +38,7 @@ pub fn push<'s>(
 ) -> Option<Move> {
     let other = partner(core, published.len(), round)?;
     let ahead = published[core].checked_sub(published[other])?;
-    let fits = stages.filter(|(_, stage)| stage.pinned.is_none() && stage.cycles_worst.saturating_add(margin) < ahead);
+    let fits = stages.filter(|(_, stage)| stage.cycles_worst.saturating_add(margin) < ahead);
     let left = |stage: &StageModel| ahead.abs_diff(2 * stage.cycles_worst);
     let (stage, _) = fits.min_by_key(|(number, stage)| (left(stage), stage.state_bytes, *number))?;
     Some(Move {

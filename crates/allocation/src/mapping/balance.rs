@@ -14,7 +14,7 @@ pub fn balance(problem: &Problem, mapping: &Mapping, margin: u64) -> Option<Move
     let stages = problem.stages().iter().enumerate().zip(mapping.cores());
     let options = stages.filter_map(|((number, stage), core)| {
         let after = loads[to].1 + stage.cycles_worst;
-        let free = core == from && from != to && stage.pinned.is_none();
+        let free = core == from && from != to;
         let left = (loads[from].1 - if free { stage.cycles_worst } else { 0 }).max(after);
         (free && left + margin < loads[from].1).then_some((left, stage.state_bytes, number))
     });

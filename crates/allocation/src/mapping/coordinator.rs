@@ -143,7 +143,6 @@ impl Ground {
             cycles_mean: *mean,
             cycles_worst: *worst,
             state_bytes: stage.state_bytes,
-            pinned: None,
         });
         Problem::new(stages.collect(), self.cores.clone(), policy.idle())
     }

@@ -21,8 +21,6 @@ pub struct StageModel {
     pub cycles_worst: u64,
     /// State in bytes, which a move copies.
     pub state_bytes: u64,
-    /// The core that it must stay on; `None`: any core.
-    pub pinned: Option<usize>,
 }
 
 punctual_units::named! {
@@ -183,7 +181,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct MappingError {
-    /// Key of the value that is wrong, e.g. `stage[2].pinned`.
+    /// Key of the value that is wrong, e.g. `stage[2].cycles_worst`.
     pub key: String,
     /// Why, and what to write instead.
     pub what: String,
@@ -209,10 +207,10 @@ impl Problem {
     /// let step = ClockStep { clock: Hertz::from_mhz(100), busy_watts: 0.1, idle_watts: 0.1 };
     /// let cores = Cores { domains: vec![Domain { cores: 2, steps: vec![step] }], low_power_watts: 0.0 };
     /// let stage = StageModel {
-    ///     name: "filter".into(), cycles_mean: 900, cycles_worst: 1000, state_bytes: 4096, pinned: Some(2),
+    ///     name: "filter".into(), cycles_mean: 900, cycles_worst: 800, state_bytes: 4096,
     /// };
     /// let error = Problem::new(vec![stage], cores, Idle::AlwaysOn).unwrap_err();
-    /// assert_eq!(error.to_string(), "stage[0].pinned: there is no core 2: the machine has cores 0 to 1");
+    /// assert_eq!(error.to_string(), "stage[0].cycles_worst: must lie between the mean and 2^44");
     /// ```
     pub fn new(stages: Vec<StageModel>, cores: Cores, idle: Idle) -> Result<Problem, MappingError> {
         check_cores(&cores)?;
@@ -223,7 +221,7 @@ impl Problem {
             format!("a pipeline that is mapped has 1 to {STAGES_MAX} stages"),
         )?;
         for (number, stage) in stages.iter().enumerate() {
-            check_stage(number, stage, cores.count())?;
+            check_stage(number, stage)?;
         }
         Ok(Problem { stages, cores, idle })
     }
@@ -242,7 +240,7 @@ impl Problem {
     }
 }
 
-fn check_stage(number: usize, stage: &StageModel, cores: usize) -> Result<(), MappingError> {
+fn check_stage(number: usize, stage: &StageModel) -> Result<(), MappingError> {
     let key = |field: &str| format!("stage[{number}].{field}");
     // Sums of all stages stay far below 2^53, so that a double holds each of them.
     let cycles = 1..=1 << 44;
@@ -255,12 +253,6 @@ fn check_stage(number: usize, stage: &StageModel, cores: usize) -> Result<(), Ma
         cycles.contains(&stage.cycles_worst) && stage.cycles_worst >= stage.cycles_mean,
         key("cycles_worst"),
         "must lie between the mean and 2^44",
-    )?;
-    let pinned = stage.pinned.unwrap_or(0);
-    require(
-        pinned < cores,
-        key("pinned"),
-        format!("there is no core {pinned}: the machine has cores 0 to {}", cores - 1),
     )
 }
 

@@ -1,24 +1,22 @@
 //! Chooses among like cores so that the fewest stages move.
 //!
-//! Cores of a domain may be exchanged with each other, and domains that are alike as wholes, unless a stage is pinned
-//! there. Both are assignments of the greatest weight, where the weight of a pair is the number of stages that stay;
-//! they are found over subsets, in 2^n n steps for n cores.
+//! Cores of a domain may be exchanged with each other, and domains that are alike as wholes. Both are assignments of
+//! the greatest weight, where the weight of a pair is the number of stages that stay; they are found over subsets, in
+//! 2^n n steps for n cores.
 
-use super::model::{CORES_MAX, Configuration, Mapping, Problem};
+use super::model::{CORES_MAX, Configuration, Cores, Mapping};
 
 /// Weight of a pair that must not be assigned; far below any sum of stages.
 const NEVER: i32 = -1_000_000;
 
 /// `configuration` with like cores exchanged so that the fewest stages move from `from`.
-pub(super) fn relabelled(problem: &Problem, configuration: &Configuration, from: &Mapping) -> Configuration {
-    let cores = problem.cores();
+pub(super) fn relabelled(cores: &Cores, configuration: &Configuration, from: &Mapping) -> Configuration {
     let domains = cores.domains.len();
-    let inner = |one: usize, other: usize| within(problem, &configuration.mapping, from, one, other);
+    let inner = |one: usize, other: usize| within(cores, &configuration.mapping, from, one, other);
     let mut weights = [[NEVER; CORES_MAX]; CORES_MAX];
     for (one, row) in weights.iter_mut().enumerate().take(domains) {
         for (other, weight) in row.iter_mut().enumerate().take(domains) {
-            let fixed = is_pinned(problem, one) || is_pinned(problem, other);
-            if one == other || (!fixed && cores.domains[one] == cores.domains[other]) {
+            if cores.domains[one] == cores.domains[other] {
                 *weight = inner(one, other).0;
             }
         }
@@ -39,27 +37,16 @@ pub(super) fn relabelled(problem: &Problem, configuration: &Configuration, from:
     }
 }
 
-fn is_pinned(problem: &Problem, domain: usize) -> bool {
-    let mut pinned = problem.stages().iter().filter_map(|stage| stage.pinned);
-    pinned.any(|core| problem.cores().domain(core) == domain)
-}
-
 /// How the cores of domain `one` are best named as those of `other`: stages that stay, and the name of each core.
-fn within(problem: &Problem, mapping: &Mapping, from: &Mapping, one: usize, other: usize) -> (i32, [usize; CORES_MAX]) {
-    let cores = problem.cores();
+fn within(cores: &Cores, mapping: &Mapping, from: &Mapping, one: usize, other: usize) -> (i32, [usize; CORES_MAX]) {
     let (first, there, count) = (cores.first(one), cores.first(other), cores.domains[one].cores);
     let mut weights = [[0; CORES_MAX]; CORES_MAX];
-    for (stage, (core, before)) in problem.stages().iter().zip(mapping.cores().zip(from.cores())) {
+    for (core, before) in mapping.cores().zip(from.cores()) {
         if !(first..first + count).contains(&core) {
             continue;
         }
-        let row = &mut weights[core - first];
         if (there..there + count).contains(&before) {
-            row[before - there] += 1;
-        }
-        if let Some(pinned) = stage.pinned {
-            let others = (0..count).filter(|name| there + name != pinned);
-            others.for_each(|name| row[name] += NEVER);
+            weights[core - first][before - there] += 1;
         }
     }
     assign(&weights, count)

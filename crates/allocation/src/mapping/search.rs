@@ -1,9 +1,9 @@
 //! Every mapping once, and the best of them for one frame rate.
 //!
-//! **Method.** Stages are placed one after the other. A pinned stage goes where it must; any other stage may go to each
-//! core that is in use, and to the first of those that are indistinguishable: unused cores of one domain, and unused
-//! domains that are alike. Eight stages on four like cores make 2795 mappings instead of 65536. Which of the like cores
-//! is meant is decided last, so that the fewest stages move (`relabel`).
+//! **Method.** Stages are placed one after the other. A stage may go to each core that is in use, and to the first of
+//! those that are indistinguishable: unused cores of one domain, and unused domains that are alike. Eight stages on
+//! four like cores make 2795 mappings instead of 65536. Which of the like cores is meant is decided last, so that the
+//! fewest stages move (`relabel`).
 //!
 //! **Bound.** At most [`MAPPINGS_MAX`] mappings.
 
@@ -46,12 +46,15 @@ impl Search {
     /// [`MappingError`] where there are more than [`MAPPINGS_MAX`].
     pub fn new(problem: Problem) -> Result<Search, MappingError> {
         let mut entries = Vec::new();
-        let mut placing = Placing::begin(&problem);
+        let mut placing = Placing {
+            core: [0; STAGES_MAX],
+            stages: vec![0; problem.cores().count()],
+        };
         placing.place(&problem, 0, &mut entries)?;
         Ok(Search { problem, entries })
     }
 
-    /// Compares only `mappings`, of which each keeps pinned stages on their cores; at most the first [`MAPPINGS_MAX`].
+    /// Compares only `mappings`, at most the first [`MAPPINGS_MAX`].
     pub fn among(problem: Problem, mappings: impl IntoIterator<Item = Mapping>) -> Search {
         let entry = |mapping: Mapping| SearchEntry::new(&problem, mapping);
         let entries = mappings.into_iter().take(MAPPINGS_MAX).map(entry).collect();
@@ -106,7 +109,7 @@ impl Search {
             steps: self.problem.priced(&entry.demands, rate)?.steps,
         };
         Some(match from {
-            Some(from) => relabelled(&self.problem, &configuration, from),
+            Some(from) => relabelled(self.problem.cores(), &configuration, from),
             None => configuration,
         })
     }
@@ -115,30 +118,15 @@ impl Search {
 /// A mapping of the first stages.
 struct Placing {
     core: [usize; STAGES_MAX],
-    /// Stages on each core, counting those that are pinned there from the beginning.
+    /// Number of stages on each core.
     stages: Vec<usize>,
 }
 
 impl Placing {
-    fn begin(problem: &Problem) -> Placing {
-        let mut stages = vec![0; problem.cores().count()];
-        for core in problem.stages().iter().filter_map(|stage| stage.pinned) {
-            stages[core] += 1;
-        }
-        Placing {
-            core: [0; STAGES_MAX],
-            stages,
-        }
-    }
-
     fn place(&mut self, problem: &Problem, stage: usize, found: &mut Vec<SearchEntry>) -> Result<(), MappingError> {
         let count = problem.stages().len();
         if stage == count {
             return self.keep(problem, count, found);
-        }
-        if let Some(core) = problem.stages()[stage].pinned {
-            self.core[stage] = core;
-            return self.place(problem, stage + 1, found);
         }
         for core in 0..self.stages.len() {
             if self.has_earlier_twin(problem.cores(), core) {

@@ -48,7 +48,7 @@ fn steps(rng: &mut ChaCha8Rng, most: usize, low: f64) -> Vec<ClockStep> {
 }
 
 /// A random pipeline; small round loads, so that ties are common.
-fn stages(rng: &mut ChaCha8Rng, most: usize, cores: usize) -> Vec<StageModel> {
+fn stages(rng: &mut ChaCha8Rng, most: usize) -> Vec<StageModel> {
     let count = rng.random_range(1..=most);
     let stage = |number: usize| {
         let mean = 1000 * rng.random_range(1..=4);
@@ -57,7 +57,6 @@ fn stages(rng: &mut ChaCha8Rng, most: usize, cores: usize) -> Vec<StageModel> {
             cycles_mean: mean,
             cycles_worst: mean + 500 * rng.random_range(0..=2),
             state_bytes: 1024 * rng.random_range(1..=8),
-            pinned: rng.random_bool(0.15).then(|| rng.random_range(0..cores)),
         }
     };
     (0..count).map(stage).collect()
@@ -65,7 +64,7 @@ fn stages(rng: &mut ChaCha8Rng, most: usize, cores: usize) -> Vec<StageModel> {
 
 fn problem(rng: &mut ChaCha8Rng) -> Problem {
     let cores = machine(rng, 4, 3);
-    let stages = stages(rng, 5, cores.count());
+    let stages = stages(rng, 5);
     let idle = Idle::ALL[rng.random_range(0..2)];
     Problem::new(stages, cores, idle).expect("a sound problem")
 }
@@ -85,14 +84,8 @@ fn all_of(choices: &[usize]) -> Vec<Vec<usize>> {
 
 /// Every core for every stage.
 fn every_mapping(problem: &Problem) -> Vec<Mapping> {
-    let allowed = |mapping: &Vec<usize>| {
-        let pinned = problem.stages().iter().zip(mapping);
-        pinned
-            .into_iter()
-            .all(|(stage, core)| stage.pinned.is_none_or(|pinned| pinned == *core))
-    };
     let all = all_of(&vec![problem.cores().count(); problem.stages().len()]);
-    all.into_iter().filter(allowed).map(Mapping::of).collect()
+    all.into_iter().map(Mapping::of).collect()
 }
 
 /// Power, number of cores and moves of the best mapping with the best steps: all of them, one by one. Power is computed
@@ -149,9 +142,9 @@ fn near(one: f64, other: f64) -> bool {
     (one - other).abs() <= ROUNDING * one.abs().max(other.abs())
 }
 
-/// The first mapping that is allowed.
+/// All stages on the first core.
 fn start(problem: &Problem) -> Mapping {
-    Mapping::of(problem.stages().iter().map(|stage| stage.pinned.unwrap_or(0)))
+    Mapping::of(vec![0; problem.stages().len()])
 }
 
 proptest! {
@@ -250,7 +243,6 @@ proptest! {
         while let Some(one) = balance(&problem, &mapping, 0) {
             let next = mapping.after(&[one]);
             prop_assert!(largest(&next) <= largest(&mapping), "seed {seed}");
-            prop_assert!(problem.stages()[one.stage].pinned.is_none(), "seed {seed}");
             mapping = next;
             moves += 1;
             prop_assert!(moves <= 100, "seed {seed}: does not end");
@@ -356,7 +348,6 @@ fn eight_stages_on_four_cores_are_a_table_quickly() {
             cycles_mean: cycles,
             cycles_worst: cycles,
             state_bytes: 65_536,
-            pinned: None,
         }
     };
     let problem = Problem::new((0..8).map(stage).collect(), cores, Idle::ShutdownWhenIdle).unwrap();
@@ -379,7 +370,6 @@ fn too_many_mappings_are_refused() {
         cycles_mean: 1,
         cycles_worst: 1,
         state_bytes: 0,
-        pinned: None,
     };
     let cores = Cores {
         domains: vec![

@@ -61,7 +61,6 @@ fn exchanges(problem: &Problem, mapping: &Mapping, hot: usize, cool: usize) -> V
     let movable = |at: usize| {
         let here = mapping.cores().enumerate().filter(move |(_, core)| *core == at);
         here.map(|(stage, _)| stage)
-            .filter(|stage| problem.stages()[*stage].pinned.is_none())
     };
     let bytes = |stage: usize| problem.stages()[stage].state_bytes;
     let there = |stage| Move {

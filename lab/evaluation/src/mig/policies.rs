@@ -112,7 +112,7 @@ impl Ground {
         let cores = cores(rng);
         let pipeline = PipelineModel::random(rng, SLOTS)?;
         let idle = Idle::ALL[rng.random_range(0..2)];
-        let problem = Problem::new(pipeline.to_map(|_| 0), cores, idle).map_err(|error| error.to_string())?;
+        let problem = Problem::new(pipeline.to_map(), cores, idle).map_err(|error| error.to_string())?;
         let search = Search::new(problem.clone()).map_err(|error| error.to_string())?;
         Ok(Ground {
             seed,

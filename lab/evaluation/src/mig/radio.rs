@@ -98,7 +98,7 @@ pub fn transition((from, to): (usize, usize)) -> String {
 
 /// The mapping problem of the radio on these cores; every step has its average cost, as in the paper's sums.
 pub fn problem(workers: usize, cores: Cores, idle: Idle) -> Result<Problem, String> {
-    let stages = radio_of(workers, 1, TASK_BYTES, 0.0, 0.0)?.to_map(|_| 0);
+    let stages = radio_of(workers, 1, TASK_BYTES, 0.0, 0.0)?.to_map();
     Problem::new(stages, cores, idle).map_err(|error| error.to_string())
 }
 
