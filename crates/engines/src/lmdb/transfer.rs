@@ -26,13 +26,13 @@
 
 use std::fs;
 use std::io::{self, BufRead, Read as _, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use punctual_os::linux::mapping::memory_file;
 pub use punctual_store::engine::{CopyCount, TransferError};
 use punctual_store::engine::{
     Durability, Engine, EngineError, FileEngine, KEY_MAX_LEN, Table, VALUE_MAX_LEN, Write as _,
@@ -293,17 +293,10 @@ fn name_of(table: Table) -> &'static str {
 
 /// An unnamed file for `len` bytes: in memory, or in `folder`.
 fn spare_file(folder: &Path, len: u64) -> Result<fs::File, EngineError> {
-    if len < memory::for_a_copy() {
-        // SAFETY: the name ends with a zero; a new descriptor belongs to this call alone.
-        let made = unsafe {
-            match libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) {
-                refused if refused < 0 => None,
-                made => Some(fs::File::from(OwnedFd::from_raw_fd(made))),
-            }
-        };
-        if let Some(file) = made {
-            return Ok(file);
-        }
+    if len < memory::for_a_copy()
+        && let Ok(file) = memory_file(c"pages")
+    {
+        return Ok(file);
     }
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).mode(0o600);
