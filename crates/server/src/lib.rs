@@ -32,7 +32,6 @@ pub mod subscribers;
 pub mod tasks;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
-#[cfg(feature = "tls")]
 pub mod tls;
 mod usage;
 pub mod users;

@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 
 use mio::event::Event;
 use mio::net::TcpStream;
-#[cfg(feature = "tls")]
 use rustls::{ClientConnection, ConnectionCommon, ServerConnection, SideData, StreamOwned};
 
 /// A connection's stream of bytes.
@@ -13,26 +12,21 @@ pub enum Stream {
     /// Bytes as the socket carries them.
     Plain(TcpStream),
     /// TLS on a connection that was accepted.
-    #[cfg(feature = "tls")]
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
     /// TLS on a connection that this side dialled.
-    #[cfg(feature = "tls")]
     Dialled(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// Estimated memory of a TLS connection beside its buffers: bytes encrypted but not sent, and a record being read.
-#[cfg(feature = "tls")]
 const TLS_BYTES: usize = crate::tls::UNSENT_MAX + (16 << 10);
 
 impl Stream {
     /// Makes the TLS stream of an accepted connection.
-    #[cfg(feature = "tls")]
     pub fn accepted(connection: ServerConnection, socket: TcpStream) -> Stream {
         Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
     }
 
     /// Makes the TLS stream of a dialled connection.
-    #[cfg(feature = "tls")]
     pub fn dialled(connection: ClientConnection, socket: TcpStream) -> Stream {
         Stream::Dialled(Box::new(StreamOwned::new(connection, socket)))
     }
@@ -41,9 +35,7 @@ impl Stream {
     pub fn socket(&mut self) -> &mut TcpStream {
         match self {
             Stream::Plain(stream) => stream,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => &mut stream.sock,
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => &mut stream.sock,
         }
     }
@@ -52,9 +44,7 @@ impl Stream {
     pub fn is_pending(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.conn.wants_write(),
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => stream.conn.wants_write(),
         }
     }
@@ -63,9 +53,7 @@ impl Stream {
     pub fn is_handshaking(&self) -> bool {
         match self {
             Stream::Plain(_) => false,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.conn.is_handshaking(),
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => stream.conn.is_handshaking(),
         }
     }
@@ -86,7 +74,6 @@ impl Stream {
     pub fn kept(&self) -> usize {
         match self {
             Stream::Plain(_) => 0,
-            #[cfg(feature = "tls")]
             Stream::Tls(_) | Stream::Dialled(_) => TLS_BYTES,
         }
     }
@@ -95,15 +82,12 @@ impl Stream {
     pub fn end(&mut self) {
         match self {
             Stream::Plain(_) => {}
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => end(stream),
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => end(stream),
         }
     }
 }
 
-#[cfg(feature = "tls")]
 fn end<C, D>(stream: &mut StreamOwned<C, TcpStream>)
 where
     C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
@@ -113,7 +97,6 @@ where
     drop(stream.conn.write_tls(&mut stream.sock));
 }
 
-#[cfg(feature = "tls")]
 fn read<C, D>(stream: &mut StreamOwned<C, TcpStream>, buffer: &mut [u8]) -> io::Result<usize>
 where
     C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
@@ -126,7 +109,6 @@ where
     }
 }
 
-#[cfg(feature = "tls")]
 fn write<C, D>(stream: &mut StreamOwned<C, TcpStream>, bytes: &[u8]) -> io::Result<usize>
 where
     C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
@@ -174,9 +156,7 @@ impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Plain(stream) => stream.read(buffer),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => read(stream, buffer),
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => read(stream, buffer),
         }
     }
@@ -186,9 +166,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Plain(stream) => stream.write(bytes),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => write(stream, bytes),
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => write(stream, bytes),
         }
     }
@@ -196,15 +174,13 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Stream::Plain(stream) => stream.flush(),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.flush(),
-            #[cfg(feature = "tls")]
             Stream::Dialled(stream) => stream.flush(),
         }
     }
 }
 
-#[cfg(all(test, feature = "tls", target_os = "linux"))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
     use crate::tls::tests::{TestCertificate, client};

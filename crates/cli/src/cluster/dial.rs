@@ -4,13 +4,11 @@ use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-#[cfg(feature = "tls")]
 use std::time::SystemTime;
 
 use mio::net::TcpStream;
 use punctual_server::resp::{Reply, Resp, Writer};
 use punctual_server::stream::Stream;
-#[cfg(feature = "tls")]
 use punctual_server::tls::Dialler;
 use punctual_server::users::PASSWORD_MAX;
 
@@ -22,7 +20,6 @@ use punctual_files::failure::Failure;
 pub struct Dial {
     /// Hosts of a load's addresses, in the same order.
     pub hosts: Vec<String>,
-    #[cfg(feature = "tls")]
     tls: Option<Dialler>,
     /// AUTH request, encoded as sent.
     login: Option<Vec<u8>>,
@@ -47,16 +44,10 @@ impl Dial {
             Writer::new(&mut login, Resp::Two).value(&Reply::Array(words));
             dial.login = Some(login);
         }
-        #[cfg(feature = "tls")]
         if let Some(authority) = &arguments.authority {
             let own = arguments.certificate.as_deref().zip(arguments.key.as_deref());
             let tls = Dialler::load(authority, own, SystemTime::now());
             dial.tls = Some(tls.map_err(Failure::of)?);
-        }
-        #[cfg(not(feature = "tls"))]
-        if arguments.authority.is_some() {
-            let what = "--authority: this build of punctual has no TLS: build it with `--features tls`";
-            return Err(Failure::of(what));
         }
         Ok(dial)
     }
@@ -66,11 +57,9 @@ impl Dial {
     /// # Errors
     /// If `host` cannot be the name in a certificate.
     pub fn begin(&self, socket: TcpStream, host: &str) -> io::Result<Stream> {
-        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return Ok(Stream::dialled(tls.dial(host).map_err(io::Error::other)?, socket));
         }
-        let _ = host;
         Ok(Stream::Plain(socket))
     }
 

@@ -251,39 +251,22 @@ pub(super) fn access(
     of_clients: Option<&TlsPaths>,
     of_nodes: Option<&TlsPaths>,
 ) -> Result<Access, Failure> {
-    let users = Arc::new(Users::new(users, password::salt()?));
-    #[cfg(feature = "tls")]
-    {
-        let load = |paths: Option<&TlsPaths>| paths.map(crate::serve::certificates::load).transpose();
-        Ok(Access {
-            users,
-            clients: load(of_clients)?,
-            peers: load(of_nodes)?,
-            ..Access::default()
-        })
-    }
-    #[cfg(not(feature = "tls"))]
-    match of_clients.is_some() || of_nodes.is_some() {
-        true => Err(Failure::of(
-            "tls: this build of punctual has no TLS: build it with `--features tls`",
-        )),
-        false => Ok(Access {
-            users,
-            ..Access::default()
-        }),
-    }
+    let load = |paths: Option<&TlsPaths>| paths.map(crate::serve::certificates::load).transpose();
+    Ok(Access {
+        users: Arc::new(Users::new(users, password::salt()?)),
+        clients: load(of_clients)?,
+        peers: load(of_nodes)?,
+        ..Access::default()
+    })
 }
 
 /// Reloads certificates whose files have changed; all of them if `is_asked`.
 pub(super) fn renew(access: &Access, is_asked: bool) {
-    #[cfg(feature = "tls")]
     for tls in [&access.clients, &access.peers].into_iter().flatten() {
         if is_asked || tls.has_changed() {
             crate::serve::certificates::reload(tls);
         }
     }
-    #[cfg(not(feature = "tls"))]
-    let _ = (access, is_asked);
 }
 
 /// Channel of orders to a node's loop.

@@ -1,6 +1,5 @@
 //! `punctual serve`: one store for any client of Redis.
 
-#[cfg(feature = "tls")]
 pub mod certificates;
 pub mod password;
 pub mod tasks;
@@ -34,7 +33,6 @@ use punctual_report::output::OutputFile;
 /// Descriptors that are not connections: those of the store and the event loop.
 const DESCRIPTORS_KEPT: u64 = 64;
 /// Looks between two checks of the certificate files: once a second.
-#[cfg(feature = "tls")]
 const CERTIFICATES_EVERY: u64 = 50;
 /// Interval between looks at a running server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -72,14 +70,8 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     // Signals first: a signal while the store is opened also ends the server in order. A second one ends it at once,
     // like a kill.
     let (asked, signals) = member::signals(node.tls.is_some())?;
-    #[cfg(feature = "tls")]
     if let Some(paths) = &node.tls {
         node.options.tls = Some(certificates::load(paths)?);
-    }
-    #[cfg(not(feature = "tls"))]
-    if node.tls.is_some() {
-        let what = "tls: this build of punctual has no TLS: build it with `--features tls`";
-        return Err(Failure::of(what));
     }
     refuse_others_folder(&node.store)?;
     // The port before the store: a second server fails here, without opening the store.
@@ -199,14 +191,11 @@ fn until_asked<E: Engine>(
         if pending.iter().any(|signal| *signal != SIGHUP) {
             break;
         }
-        #[cfg(feature = "tls")]
         if let Some(tls) = &options.tls
             && (!pending.is_empty() || round % CERTIFICATES_EVERY == 0 && tls.has_changed())
         {
             certificates::reload(tls);
         }
-        #[cfg(not(feature = "tls"))]
-        let _ = (round, options);
         if running.has_ended() {
             let what =
                 "a thread of the server has ended by itself, and so has the server; what was acknowledged is there";

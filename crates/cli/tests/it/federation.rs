@@ -662,7 +662,7 @@ mod run {
 }
 
 /// Nodes as programs of their own, by their files.
-#[cfg(all(target_os = "linux", feature = "tls"))]
+#[cfg(target_os = "linux")]
 mod members {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpStream;

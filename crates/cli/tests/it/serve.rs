@@ -965,7 +965,6 @@ fn figures_are_told_on_a_port_of_their_own() {
     assert!(error.contains("server.metrics: expected an address"), "{error}");
 }
 
-#[cfg(feature = "tls")]
 mod tls {
     use std::fs;
     use std::io::{Read, Write};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use punctual_server::listening::{Listening, ServeError};
 use punctual_server::stream::Stream;
-#[cfg(feature = "tls")]
 use punctual_server::tls::Tls;
 use punctual_server::users::Users;
 
@@ -24,10 +23,8 @@ pub struct Access {
     /// has it be an older program.
     pub versions: [u8; 2],
     /// Certificates for TLS with clients; if given, clients speak nothing else.
-    #[cfg(feature = "tls")]
     pub clients: Option<Arc<Tls>>,
     /// Certificates for TLS between nodes; if given, each node needs a certificate of the authority named there.
-    #[cfg(feature = "tls")]
     pub peers: Option<Arc<Tls>>,
 }
 
@@ -37,9 +34,7 @@ impl Default for Access {
             users: Arc::default(),
             is_private: false,
             versions: [OLDEST, VERSION],
-            #[cfg(feature = "tls")]
             clients: None,
-            #[cfg(feature = "tls")]
             peers: None,
         }
     }
@@ -83,31 +78,23 @@ impl Access {
 
     /// Whether nodes speak TLS with each other.
     pub(super) fn has_tls_of_nodes(&self) -> bool {
-        #[cfg(feature = "tls")]
-        let has_tls = self.peers.is_some();
-        #[cfg(not(feature = "tls"))]
-        let has_tls = false;
-        has_tls
+        self.peers.is_some()
     }
 
     /// Begins the stream of a client or peer that has connected; `None` if TLS cannot begin.
     pub(super) fn accept(&self, socket: TcpStream, is_client: bool) -> Option<Stream> {
-        #[cfg(feature = "tls")]
         if let Some(tls) = if is_client { &self.clients } else { &self.peers } {
             return Some(Stream::accepted(tls.begin().ok()?, socket));
         }
-        let _ = is_client;
         Some(Stream::Plain(socket))
     }
 
     /// Begins the stream of a peer that was dialled, or returns the reason why it cannot.
     pub(super) fn dial(&self, socket: TcpStream, name: &str) -> Result<Stream, String> {
-        #[cfg(feature = "tls")]
         if let Some(tls) = &self.peers {
             let connection = tls.dial(name).map_err(|error| format!("{name}: {error}"))?;
             return Ok(Stream::dialled(connection, socket));
         }
-        let _ = name;
         Ok(Stream::Plain(socket))
     }
 }

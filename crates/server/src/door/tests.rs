@@ -501,7 +501,6 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
 }
 
 /// However many connect at once: clients that are admitted have their turn between.
-#[cfg(feature = "tls")]
 #[test]
 fn handshakes_leave_others_their_turn() {
     use crate::slots::HANDSHAKES_TURN;

@@ -20,7 +20,6 @@ use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::session::{Limits, ServerSettings};
 use crate::stream::Stream;
 use crate::tasks::Tasks;
-#[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::users::Users;
 use crate::work::Temporal;
@@ -46,7 +45,6 @@ pub struct Options {
     /// Users and their rights. Without users, any program of this machine may do everything.
     pub users: Arc<Users>,
     /// Certificates for TLS; if given, connections speak nothing else.
-    #[cfg(feature = "tls")]
     pub tls: Option<Arc<Tls>>,
     /// How long a value set by TSET counts as fresh, for objects that the store does not know yet.
     pub validity: Nanos,
@@ -68,7 +66,6 @@ impl Default for Options {
             drain_max: Nanos::from_secs(5),
             bytes_max: BYTES_MAX,
             users: Arc::default(),
-            #[cfg(feature = "tls")]
             tls: None,
             validity: Nanos::from_secs(1),
             temporal_len_max: 256,
@@ -81,15 +78,11 @@ impl Default for Options {
 impl Options {
     /// Whether connections speak TLS.
     pub fn speaks_tls(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        return false;
+        self.tls.is_some()
     }
 
     /// Makes the stream of a new connection: TLS, if the options say so.
     fn stream(&self, socket: TcpStream) -> Option<Stream> {
-        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return Some(Stream::accepted(tls.begin().ok()?, socket));
         }

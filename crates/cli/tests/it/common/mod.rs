@@ -1,7 +1,6 @@
 //! How the tests of this folder run the program.
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
-#[cfg(feature = "tls")]
 pub mod certificates;
 pub mod model;
 pub mod serving;
