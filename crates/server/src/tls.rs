@@ -1,6 +1,5 @@
 //! The certificates of a server, and of a program that dials others: read, checked, and reloaded while it runs.
 //!
-//!
 //! rustls speaks TLS 1.2 and 1.3, with the cryptography of ring. Open connections keep the certificate that they began
 //! with; new ones get the newest.
 
@@ -10,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 /// The largest file of certificates or keys, in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -323,101 +323,28 @@ fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
     })
 }
 
-/// Checks the validity at the start: clients would refuse the certificate later, each with another message.
-fn check_time(path: &Path, certificate: &[u8], now: SystemTime) -> Result<(), TlsError> {
-    const DAY: i64 = 86_400;
-    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-    // A certificate that cannot be parsed is left to rustls.
-    let Some((from, to)) = validity(certificate) else {
-        return Ok(());
-    };
+/// Checks the validity at the start: clients would refuse the certificate later, each with another message. rustls
+/// compares the times before it looks for an authority, of which it is given none; all else that is wrong with the
+/// certificate is left to the connections.
+fn check_time(path: &Path, certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), TlsError> {
+    const DAY: u64 = 86_400;
+    let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+    let roots = RootCertStore::empty();
+    let verified = ParsedCertificate::try_from(certificate)
+        .and_then(|parsed| verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], now, &[]));
+    let days = |from: UnixTime, to: UnixTime| (to.as_secs().saturating_sub(from.as_secs()) / DAY) as i64;
     let path = path.to_path_buf();
-    if now > to {
-        let days = (now - to) / DAY;
-        return Err(TlsError::Expired { path, days });
-    }
-    if now < from {
-        let days = (from - now) / DAY + 1;
-        return Err(TlsError::NotYet { path, days });
-    }
-    Ok(())
-}
-
-/// First and last instant of a certificate's validity, in seconds since 1970 (RFC 5280, section 4.1.2.5).
-fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
-    const SEQUENCE: u8 = 0x30;
-    const VERSION: u8 = 0xa0;
-    let inside = |bytes, expected| {
-        let (tag, content, rest) = element(bytes)?;
-        (tag == expected).then_some((content, rest))
-    };
-    let (whole, _) = inside(certificate, SEQUENCE)?;
-    let (mut rest, _) = inside(whole, SEQUENCE)?;
-    if rest.first() == Some(&VERSION) {
-        rest = element(rest)?.2;
-    }
-    // Skips serial number, kind of signature and issuer.
-    for _ in 0..3 {
-        rest = element(rest)?.2;
-    }
-    let (times, _) = inside(rest, SEQUENCE)?;
-    let (kind, from, rest) = element(times)?;
-    let from = time(kind, from)?;
-    let (kind, to, _) = element(rest)?;
-    Some((from, time(kind, to)?))
-}
-
-/// Splits an element in DER into its tag, its content and the bytes that follow.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (tag, rest) = bytes.split_first()?;
-    let (first, mut rest) = rest.split_first()?;
-    let mut length = usize::from(*first);
-    if length >= 0x80 {
-        let digits = length - 0x80;
-        if digits > 4 {
-            return None;
+    match verified {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { time, not_after })) => {
+            let days = days(not_after, time);
+            Err(TlsError::Expired { path, days })
         }
-        let (number, behind) = rest.split_at_checked(digits)?;
-        length = number.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-        rest = behind;
-    }
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((*tag, content, rest))
-}
-
-/// Parses `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ` into seconds since 1970.
-fn time(kind: u8, text: &[u8]) -> Option<i64> {
-    const SHORT: u8 = 0x17;
-    const LONG: u8 = 0x18;
-    let text = text.strip_suffix(b"Z")?;
-    if !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = |digits: &[u8]| digits.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
-    let (year, rest) = match kind {
-        SHORT => {
-            let (year, rest) = text.split_at_checked(2)?;
-            let year = number(year);
-            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { time, not_before })) => {
+            let days = days(time, not_before) + 1;
+            Err(TlsError::NotYet { path, days })
         }
-        LONG => {
-            let (year, rest) = text.split_at_checked(4)?;
-            (number(year), rest)
-        }
-        _ => return None,
-    };
-    let [month, day, hour, minute, second] = rest.chunks_exact(2).map(number).collect::<Vec<_>>().try_into().ok()?;
-    // H. Hinnant, "chrono-compatible low-level date algorithms": days_from_civil, with years that begin in March.
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
-    };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
-    Some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -507,31 +434,38 @@ pub(crate) mod tests {
         assert!(shown.tls.has_changed(), "the change is lost");
     }
 
-    /// `date -u -d ... +%s`.
+    /// The validity is from 2020 to 2030, in UTC (`date -u -d ... +%s`).
     #[test]
-    fn times_are_seconds_since_1970() {
-        assert_eq!(time(0x17, b"700101000000Z"), Some(0));
-        assert_eq!(time(0x17, b"491231235959Z"), Some(2_524_607_999));
-        assert_eq!(time(0x17, b"500101000000Z"), Some(-631_152_000));
-        assert_eq!(time(0x18, b"20000229120000Z"), Some(951_825_600));
-        assert_eq!(time(0x18, b"20260301000001Z"), Some(1_772_323_201));
-        for (kind, wrong) in [
-            (0x17, &b"70010100000Z"[..]),
-            (0x18, b"2000"),
-            (0x16, b"700101000000Z"),
-            (0x17, b""),
-        ] {
-            assert_eq!(time(kind, wrong), None);
-        }
-    }
-
-    #[test]
-    fn no_bytes_make_the_reader_of_certificates_panic() {
-        let made = [0x30, 0x82, 0x00, 0x04, 0x30, 0x02, 0xa0, 0x00];
-        for end in 0..made.len() {
-            assert_eq!(validity(&made[..end]), None);
-        }
-        assert_eq!(element(&[0x30, 0x85, 1, 1, 1, 1, 1]), None);
-        assert_eq!(element(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff, 1]), None);
+    fn the_validity_includes_its_ends_and_days_outside_of_it_are_counted() {
+        const BEGIN: u64 = 1_577_836_800;
+        const END: u64 = 1_893_456_000;
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("names");
+        [params.not_before, params.not_after] = [2020, 2030].map(|year| rcgen::date_time_ymd(year, 1, 1));
+        let made = params
+            .self_signed(&rcgen::KeyPair::generate().expect("a key"))
+            .expect("a certificate");
+        let at = |seconds| {
+            let now = UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            match check_time(Path::new("node.pem"), made.der(), now) {
+                Ok(()) => None,
+                Err(TlsError::Expired { days, .. }) => Some(("expired", days)),
+                Err(TlsError::NotYet { days, .. }) => Some(("not yet", days)),
+                Err(other) => panic!("{other}"),
+            }
+        };
+        assert_eq!([BEGIN, END].map(at), [None, None]);
+        assert_eq!(
+            [BEGIN - 1, BEGIN - 86_400].map(at),
+            [Some(("not yet", 1)), Some(("not yet", 2))]
+        );
+        assert_eq!(
+            [END + 1, END + 86_400].map(at),
+            [Some(("expired", 0)), Some(("expired", 1))]
+        );
+        let broken = CertificateDer::from(vec![0x30, 0x82, 0x00, 0x04]);
+        assert!(
+            check_time(Path::new("node.pem"), &broken, UNIX_EPOCH).is_ok(),
+            "left to the connections"
+        );
     }
 }
