@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_os::Os;
 use punctual_store::engine::Engine;
-use punctual_store::{Freshness, ReadTransaction, StoreError, Value, WriteTransaction, unless_impossible};
+use punctual_store::{
+    Freshness, StoreError, Transaction, TransactionState, Value, WriteTransaction, unless_impossible,
+};
 use punctual_units::Nanos;
 
 use super::record::{MARK, StoredRecord};
@@ -135,31 +137,13 @@ pub trait Look {
     }
 }
 
-impl<E: Engine, O: Os> Look for ReadTransaction<'_, E, O> {
+impl<'s, E: Engine, O: Os, S: TransactionState<'s, E, O>> Look for Transaction<'s, E, O, S> {
     #[inline]
     fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
         unless_impossible(self.get_with(key, look))
     }
 
     #[inline]
-    fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        unless_impossible(self.life_left(key))
-    }
-
-    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        Ok(self.get_fresh(key, max_age)?.map(Value::into_owned))
-    }
-
-    fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
-        self.scan((from, Bound::Unbounded), |key, _| visit(key))
-    }
-}
-
-impl<E: Engine, O: Os> Look for WriteTransaction<'_, E, O> {
-    fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        unless_impossible(self.get_with(key, look))
-    }
-
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
         unless_impossible(self.life_left(key))
     }
