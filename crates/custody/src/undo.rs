@@ -14,13 +14,14 @@
 //! (`ledger/table.rs`) makes plain system calls only**: no allocation, no lock of the C library, no panic.
 
 use std::ffi::CStr;
+use std::io::Write;
 
 use punctual_os::Tid;
 use punctual_os::linux::errno;
 use punctual_os::linux::thread::{policy_of, set_policy};
 
 use super::core_mask::{self, CoreMask, affinity_of};
-use super::ledger::{Content, LastValue, LedgerAction, NOT_OURS, Text, number, parse_list};
+use super::ledger::{Content, LastValue, LedgerAction, NOT_OURS, number, parse_list};
 use super::stat::{STAT_BYTES, read_file, start_time};
 
 /// A kernel directory stays busy until the last task in it has died: number of attempts to remove it...
@@ -169,20 +170,15 @@ fn is_cooled(path: &CStr, wish: &[u8]) -> bool {
         .ok()
         .and_then(|text| number(text.trim_ascii()));
     let lowered = now.zip(number(wish)).is_some_and(|(now, wish)| now < wish);
-    let is_at_work = |device: u32| {
-        let mut state = Text::EMPTY;
-        state.push(path_bytes.get(..root).unwrap_or_default());
-        state.push(b"/sys/class/thermal/cooling_device");
-        state.push_number(device, 10);
-        state.push(b"/cur_state\0");
-        let path = state.whole().and_then(|path| CStr::from_bytes_with_nul(path).ok());
-        let mut buffer = [0u8; VALUE_BYTES];
-        let state = path.and_then(|path| read_file(path, &mut buffer).ok());
-        state
-            .and_then(|text| number(text.trim_ascii()))
-            .is_some_and(|state| state > 0)
+    let state_of = |device: u32| {
+        let (mut path, mut buffer) = ([0; VALUE_BYTES], [0; VALUE_BYTES]);
+        let mut left = path.as_mut_slice();
+        left.write_all(path_bytes.get(..root)?).ok()?;
+        write!(left, "/sys/class/thermal/cooling_device{device}/cur_state\0").ok()?;
+        let text = read_file(CStr::from_bytes_until_nul(&path).ok()?, &mut buffer).ok()?;
+        number(text.trim_ascii())
     };
-    lowered && (0..COOLING_DEVICES_MAX).any(is_at_work)
+    lowered && (0..COOLING_DEVICES_MAX).any(|device| state_of(device).is_some_and(|state| state > 0))
 }
 
 pub(crate) fn until_zero(field: &[u8]) -> &CStr {

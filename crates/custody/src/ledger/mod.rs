@@ -38,7 +38,7 @@ pub(crate) use table::{
     CHANGES, Conflict, Content, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LastValue, LedgerAction, NOT_OURS,
     TASKS, Table,
 };
-pub(crate) use text::{Text, number, parse_list};
+pub(crate) use text::{number, parse_list};
 
 /// The environment variable that names the ledger's folder, for tests and for machines on which the usual one cannot be
 /// written.

@@ -21,7 +21,7 @@ use punctual_units::{CoreId, Nanos};
 
 use super::super::core_mask::CoreMask;
 use super::super::undo::{Errno, hash_of, until_zero};
-use super::text::{TEXT_BYTES, Text, number, parse_list, print_list, print_words};
+use super::text::{TEXT_BYTES, number, parse_list, print_list, print_words};
 
 mod tasks;
 
@@ -581,7 +581,7 @@ impl Table {
         holders: u64,
         act: &mut dyn FnMut(LedgerAction<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let mut text = Text::EMPTY;
+        let mut text = [0; TEXT_BYTES];
         act(self.step(change, holders, &mut text).ok_or(libc::EOVERFLOW)?)
     }
 
@@ -635,7 +635,7 @@ impl Table {
     }
 
     /// The action for `change` when `holders` want it; `None` if its text is invalid or too long.
-    fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut Text) -> Option<LedgerAction<'a>> {
+    fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut [u8; TEXT_BYTES]) -> Option<LedgerAction<'a>> {
         let (path, original) = (self.path(change), self.original(change).to_bytes());
         let claimed = self.claimed_by(holders);
         let off = |mask| self.off(mask, holders);
@@ -671,19 +671,14 @@ impl Table {
                 if let Some(wish) = self.newest_wish(change, holders) {
                     return write(wish);
                 }
-                print_list(&off(parse_list(original)?), text);
-                write(text.whole()?)
+                write(print_list(&off(parse_list(original)?), text)?)
             }
             Kind::OffWords => {
                 let mask = CoreMask::parse(std::str::from_utf8(original).ok()?)?;
                 let words = original.split(|byte| *byte == b',').count();
-                print_words(&off(mask), words, text);
-                write(text.whole()?)
+                write(print_words(&off(mask), words, text)?)
             }
-            Kind::OnList => {
-                print_list(&parse_list(original)?.with(&claimed), text);
-                write(text.whole()?)
-            }
+            Kind::OnList => write(print_list(&parse_list(original)?.with(&claimed), text)?),
             Kind::Affinity => {
                 let (started, mask) = affinity(original)?;
                 let mask = if wanted { off(mask) } else { mask };
@@ -745,7 +740,7 @@ impl Table {
     pub(crate) fn narrowed(&self, change: usize, place: usize) -> Option<(CoreMask, CoreMask)> {
         let wanted = self.wanted_by(change);
         let mask = |holders| {
-            let mut text = Text::EMPTY;
+            let mut text = [0; TEXT_BYTES];
             match self.step(change, holders, &mut text)? {
                 LedgerAction::Affinity { mask, .. } => Some(mask),
                 _ => None,

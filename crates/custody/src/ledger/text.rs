@@ -1,5 +1,7 @@
 //! Lists and masks of cores, parsed and printed without allocation: the guardian does so, too (see `undo.rs`).
 
+use std::io::{Cursor, Write};
+
 use super::super::core_mask::CoreMask;
 use punctual_units::CoreId;
 
@@ -7,53 +9,6 @@ use punctual_units::CoreId;
 pub(crate) const TEXT_BYTES: usize = 512;
 /// Number of cores in a set (`cpu_set_t`).
 const CORES: u32 = libc::CPU_SETSIZE as u32;
-
-/// A text of bounded length.
-#[derive(Clone, Copy)]
-pub(crate) struct Text {
-    bytes: [u8; TEXT_BYTES],
-    len: usize,
-    /// Whether a push did not fit.
-    cut: bool,
-}
-
-impl Text {
-    pub(crate) const EMPTY: Text = Text {
-        bytes: [0; TEXT_BYTES],
-        len: 0,
-        cut: false,
-    };
-
-    /// The text; `None` if something did not fit.
-    pub(crate) fn whole(&self) -> Option<&[u8]> {
-        self.bytes.get(..self.len).filter(|_| !self.cut)
-    }
-
-    pub(crate) fn push(&mut self, more: &[u8]) {
-        let end = self.len.saturating_add(more.len());
-        match self.bytes.get_mut(self.len..end) {
-            Some(room) => {
-                room.iter_mut().zip(more).for_each(|(to, from)| *to = *from);
-                self.len = end;
-            }
-            None => self.cut = true,
-        }
-    }
-
-    pub(crate) fn push_number(&mut self, number: u32, base: u32) {
-        let mut digits = [0u8; 10];
-        let (mut left, mut used) = (number, 0usize);
-        for digit in digits.iter_mut().rev() {
-            *digit = char::from_digit(left.checked_rem(base).unwrap_or(0), base).map_or(b'0', |digit| digit as u8);
-            left = left.checked_div(base).unwrap_or(0);
-            used = used.saturating_add(1);
-            if left == 0 {
-                break;
-            }
-        }
-        self.push(digits.get(digits.len().saturating_sub(used)..).unwrap_or(&[]));
-    }
-}
 
 /// Parses a list such as `0-2,5`; an empty list has no cores. `None` if it is no list of cores.
 pub(crate) fn parse_list(list: &[u8]) -> Option<CoreMask> {
@@ -82,33 +37,38 @@ pub(crate) fn number(digits: &[u8]) -> Option<u32> {
     (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit)).flatten()
 }
 
-/// Prints `mask` as a list such as `0-2,5`.
-pub(super) fn print_list(mask: &CoreMask, text: &mut Text) {
-    let mut next = 0;
-    let mut comma: &[u8] = b"";
+/// Prints `mask` into `room` as a list such as `0-2,5`; `None` if it does not fit.
+pub(super) fn print_list<'r>(mask: &CoreMask, room: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
+    let mut text = Cursor::new(room.as_mut_slice());
+    let (mut next, mut comma) = (0, "");
     while let Some(first) = (next..CORES).find(|core| mask.has(CoreId(*core))) {
         let end = (first..CORES).find(|core| !mask.has(CoreId(*core))).unwrap_or(CORES);
         let last = end.saturating_sub(1);
-        text.push(comma);
-        text.push_number(first, 10);
+        write!(text, "{comma}{first}").ok()?;
         if last > first {
-            text.push(b"-");
-            text.push_number(last, 10);
+            write!(text, "-{last}").ok()?;
         }
-        (comma, next) = (b",", end);
+        (comma, next) = (",", end);
     }
+    written(text)
 }
 
-/// Prints `mask` as `words` 32-bit words in hexadecimal, the highest first.
-pub(super) fn print_words(mask: &CoreMask, words: usize, text: &mut Text) {
+/// Prints `mask` into `room` as `words` 32-bit words in hexadecimal, the highest first; `None` if they do not fit.
+pub(super) fn print_words<'r>(mask: &CoreMask, words: usize, room: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
+    let mut text = Cursor::new(room.as_mut_slice());
     for word in (0..words).rev() {
         let bit = |bit: u32| u32::try_from(word).ok()?.checked_mul(32)?.checked_add(bit);
         let set = |at: &u32| bit(*at).is_some_and(|core| mask.has(CoreId(core)));
-        text.push_number((0..32).filter(set).fold(0, |sum, at| sum | 1 << at), 16);
-        if word > 0 {
-            text.push(b",");
-        }
+        let bits = (0..32).filter(set).fold(0u32, |sum, at| sum | 1 << at);
+        write!(text, "{bits:x}{}", if word > 0 { "," } else { "" }).ok()?;
     }
+    written(text)
+}
+
+/// The bytes that were written.
+fn written(text: Cursor<&mut [u8]>) -> Option<&[u8]> {
+    let end = usize::try_from(text.position()).ok()?;
+    text.into_inner().get(..end)
 }
 
 #[cfg(test)]
@@ -117,22 +77,19 @@ mod tests {
     use proptest::prelude::*;
     use punctual_platform::linux::cores;
 
-    fn printed(print: impl Fn(&mut Text)) -> String {
-        let mut text = Text::EMPTY;
-        print(&mut text);
-        String::from_utf8(text.whole().unwrap().to_vec()).unwrap()
-    }
-
     proptest! {
         #[test]
         fn a_set_survives_being_printed(cores in prop::collection::btree_set(0u32..1024, 0..40)) {
             let mut mask = CoreMask::default();
             cores.iter().for_each(|core| mask.set(CoreId(*core), true));
-            let list = printed(|text| print_list(&mask, text));
-            prop_assert_eq!(parse_list(list.as_bytes()), Some(mask));
-            let plain: Vec<u32> = cores::parse_list(&list).iter().map(|core| core.0).collect();
+            let mut room = [0; TEXT_BYTES];
+            let list = print_list(&mask, &mut room).unwrap();
+            prop_assert_eq!(parse_list(list), Some(mask));
+            let plain = cores::parse_list(std::str::from_utf8(list).unwrap());
+            let plain: Vec<u32> = plain.iter().map(|core| core.0).collect();
             prop_assert_eq!(plain, cores.into_iter().collect::<Vec<_>>());
-            prop_assert_eq!(CoreMask::parse(&printed(|text| print_words(&mask, 32, text))), Some(mask));
+            let words = print_words(&mask, 32, &mut room).unwrap();
+            prop_assert_eq!(CoreMask::parse(std::str::from_utf8(words).unwrap()), Some(mask));
         }
 
         #[test]
@@ -159,8 +116,6 @@ mod tests {
         (0..1024)
             .step_by(2)
             .for_each(|core| every_other.set(CoreId(core), true));
-        let mut text = Text::EMPTY;
-        print_list(&every_other, &mut text);
-        assert_eq!(text.whole(), None);
+        assert_eq!(print_list(&every_other, &mut [0; TEXT_BYTES]), None);
     }
 }
