@@ -19,6 +19,7 @@ use std::io::Write;
 use punctual_os::Tid;
 use punctual_os::linux::errno;
 use punctual_os::linux::thread::{policy_of, set_policy};
+use punctual_units::fnv1a;
 
 use super::core_mask::{self, CoreMask, affinity_of};
 use super::ledger::{Content, LastValue, LedgerAction, NOT_OURS, number, parse_list};
@@ -153,8 +154,7 @@ fn is_within(now: u64, last: u64) -> bool {
 
 /// FNV-1a, 64 bits wide, which fits a few bytes; neither of the values of [`LastValue`] that stand for others.
 fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.fold(0xcbf2_9ce4_8422_2325, step).clamp(1, u64::MAX - 1)
+    fnv1a(bytes).clamp(1, u64::MAX - 1)
 }
 
 /// Whether the file is a clock limit of cpufreq below the wish of this machine's holders, while a cooling device is at

@@ -26,7 +26,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, Time, fnv1a};
 
 use crate::admission::Late;
 use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, PERIOD, Period, Query, mixed};
@@ -561,8 +561,7 @@ fn drift_ppm() -> u32 {
     InboxBounds::default().drift_ppm
 }
 
-/// A hash of a key, equal on all balancers (Fowler, Noll and Vo's FNV-1a).
+/// A hash of a key, equal on all balancers.
 fn hashed(key: &[u8]) -> u64 {
-    let byte = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    key.iter().fold(0xcbf2_9ce4_8422_2325, byte)
+    fnv1a(key.iter().copied())
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use punctual_federation::admission::AdmissionKind;
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_toml::Section;
-use punctual_units::Nanos;
+use punctual_units::{Nanos, fnv1a};
 use serde::{Deserialize, Serialize};
 
 use crate::server::{TlsPaths, tls};
@@ -217,8 +217,7 @@ pub fn of_nodes(section: &mut Section<'_, '_>) -> Option<TlsPaths> {
 
 /// Number of a federation by its name, the same in every program and version (FNV-1a, 64 bits).
 pub fn number_of(name: &str) -> u64 {
-    let step = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+    fnv1a(name.bytes())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 use std::fmt::Display;
 
+use punctual_units::{fnv1a, fnv1a_from};
 use serde::Serialize;
 use serde::ser::{self, Serializer};
 
@@ -19,7 +20,7 @@ const ELEMENTS_MAX: usize = 32;
 /// The fingerprint of a value's layout.
 pub(crate) fn fingerprint(value: &impl Serialize) -> u32 {
     let mut hash = Hash {
-        value: 0xcbf2_9ce4_8422_2325,
+        value: fnv1a([]),
         in_list: false,
     };
     // A value that cannot be serialized is refused when it is saved.
@@ -35,9 +36,7 @@ struct Hash {
 
 impl Hash {
     fn add(&mut self, text: &str) {
-        for byte in text.bytes().chain([0]) {
-            self.value = (self.value ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        self.value = fnv1a_from(self.value, text.bytes().chain([0]));
     }
 
     fn kind(&mut self, text: &str) -> Result<(), Stop> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use punctual_units::fnv1a;
 use serde::{Deserialize, Serialize};
 
 /// Greatest number of stages in one pipeline.
@@ -365,10 +366,7 @@ impl Graph {
 
     /// Hash that distinguishes this graph from others: FNV-1a over everything that the layout of its memory depends on.
     pub fn fingerprint(&self) -> u64 {
-        let text = format!("{self:?}");
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        fnv1a(format!("{self:?}").bytes())
     }
 
     fn label(&self, stage: usize) -> String {

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use punctual_units::{Nanos, Time};
+use punctual_units::{GOLDEN_GAMMA, Nanos, Time, mix};
 
 use crate::login::{LoginClaim, WRONG_PASSWORDS_MAX};
 use crate::work::Handle;
@@ -84,12 +84,9 @@ impl<K: Ord + Copy> History<K> {
     }
 }
 
-/// A random number for each `at` (the finalizer of SplitMix64).
+/// A random number for each `at`: those of SplitMix64 from this seed.
 fn mixed(seed: u64, at: usize) -> u64 {
-    let mut bits = seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
+    mix(seed.wrapping_add((at as u64 + 1).wrapping_mul(GOLDEN_GAMMA)))
 }
 
 /// A claim that waits for its answer.

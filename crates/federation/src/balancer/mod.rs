@@ -30,7 +30,7 @@ mod ring;
 mod shares;
 mod table;
 
-use punctual_units::{Nanos, Time};
+use punctual_units::{GOLDEN_GAMMA, Nanos, Time, mix};
 
 use crate::admission::{BacklogReport, Late};
 use crate::ids::NodeId;
@@ -176,12 +176,9 @@ pub fn below(draw: u64, count: usize) -> usize {
     ((u128::from(draw) * count as u128) >> 64) as usize
 }
 
-/// A pseudo-random number computed from another one (Steele, Lea and Flood's SplitMix64): not for secrets.
+/// A pseudo-random number computed from another one: not for secrets.
 pub fn mixed(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    mix(number.wrapping_add(GOLDEN_GAMMA))
 }
 
 #[cfg(test)]

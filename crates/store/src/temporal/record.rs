@@ -8,7 +8,7 @@
 //!
 //! Layout, little-endian: sequence number (8 bytes), sampling instant (8), clock origin (8; 0: instant unknown), value.
 
-use punctual_units::{Seq, Time};
+use punctual_units::{Seq, Time, fnv1a};
 
 use super::Sample;
 
@@ -25,11 +25,8 @@ impl ClockOrigin {
 
     /// The origin named by `identity`, for example the boot id that Linux draws at random at each boot.
     pub fn named(identity: &[u8]) -> ClockOrigin {
-        // FNV-1a, 64 bits: an origin is random already, it only has to fit into the record.
-        let hash = identity.iter().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
-        });
-        ClockOrigin(std::num::NonZeroU64::new(hash))
+        // An origin is random already, it only has to fit into the record.
+        ClockOrigin(std::num::NonZeroU64::new(fnv1a(identity.iter().copied())))
     }
 
     /// The origin's number; `None` if it is unknown.

@@ -15,7 +15,7 @@
 //! balance when one update is lost and another counted twice, each state also keeps the sum of a hash of its updates'
 //! numbers; the two sums agree by chance once in 2^64.
 
-use punctual_units::{SensorId, Seq, Share};
+use punctual_units::{SensorId, Seq, Share, mix};
 
 /// Updates by state, over all sensors since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ struct Tally {
 impl Tally {
     fn add(&mut self, seq: Seq) {
         self.count += 1;
-        self.numbers = self.numbers.wrapping_add(hash(seq));
+        self.numbers = self.numbers.wrapping_add(mix(seq.0));
     }
 
     /// Takes `seq` out; `false` if the set is empty.
@@ -138,7 +138,7 @@ impl Tally {
         let any = self.count > 0;
         if any {
             self.count -= 1;
-            self.numbers = self.numbers.wrapping_sub(hash(seq));
+            self.numbers = self.numbers.wrapping_sub(mix(seq.0));
         }
         any
     }
@@ -149,15 +149,6 @@ impl Tally {
             numbers: self.numbers.wrapping_add(other.numbers),
         }
     }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014):
-/// a bijection that leaves no arithmetic relation between successive numbers.
-fn hash(Seq(number): Seq) -> u64 {
-    let mut z = number;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// The account of one sensor.
@@ -296,7 +287,7 @@ impl SensorAccount {
         let gap = seq.0 - self.last.0 - 1;
         self.last = seq;
         self.missing_at_source += gap;
-        self.offered_numbers = self.offered_numbers.wrapping_add(hash(seq));
+        self.offered_numbers = self.offered_numbers.wrapping_add(mix(seq.0));
         // The gaps of one sensor sum to less than its last number; those of all sensors could overflow if numbers are
         // senseless.
         counts.missing_at_source = counts.missing_at_source.saturating_add(gap);

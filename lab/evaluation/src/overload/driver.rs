@@ -15,7 +15,7 @@ use mio::{Events, Interest, Poll, Token};
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Reply, Resp, Writer};
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, GOLDEN_GAMMA, Nanos, Time, mix};
 
 /// Size of the buffer of one read, in bytes.
 const READ_AT_ONCE: usize = 16 << 10;
@@ -296,12 +296,10 @@ fn gap(random: &mut u64, rate: f64) -> Nanos {
     Nanos((-uniform(random).ln() / rate * 1e9) as u64)
 }
 
-/// A random number above 0, at most 1 (SplitMix64; Steele, Lea and Flood, 2014).
+/// A random number above 0, at most 1 (SplitMix64).
 fn uniform(random: &mut u64) -> f64 {
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (((mixed ^ (mixed >> 31)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    *random = random.wrapping_add(GOLDEN_GAMMA);
+    ((mix(*random) >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Reply};
 use punctual_server::stream::Stream;
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, GOLDEN_GAMMA, Nanos, Time, mix};
 
 use super::client::{AGAIN, Client, ClientResult, RequestKind, RequestOutcome, Then};
 use super::{Dial, EndedRequest, LoadMessage, Offer};
@@ -512,12 +512,10 @@ impl<'t> Driver<'t> {
         }
     }
 
-    /// Uniform between 0 and 1, without 0 (SplitMix64; Steele, Lea and Flood, 2014).
+    /// Uniform between 0 and 1, without 0 (SplitMix64).
     fn uniform(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (((mixed ^ (mixed >> 31)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+        self.random = self.random.wrapping_add(GOLDEN_GAMMA);
+        ((mix(self.random) >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 

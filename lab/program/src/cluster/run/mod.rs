@@ -27,7 +27,7 @@ use punctual_cli::commands::print;
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Reply, Resp, Writer};
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, GOLDEN_GAMMA, Nanos, Time, mix};
 
 pub use self::audit::Disagreements;
 use self::audit::compare;
@@ -172,12 +172,10 @@ fn now_and_then(every: Nanos, settings: &TrialSettings) -> Result<Vec<(Nanos, Fa
     Ok((1..settings.duration().0.div_ceil(every.0)).map(fault).collect())
 }
 
-/// Next random number (SplitMix64; Steele, Lea and Flood, 2014).
+/// Next random number (SplitMix64).
 fn drawn(random: &mut u64) -> u64 {
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    *random = random.wrapping_add(GOLDEN_GAMMA);
+    mix(*random)
 }
 
 /// Runs a federation under load, with faults at instants counted from the load's beginning.
