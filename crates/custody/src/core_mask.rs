@@ -5,7 +5,7 @@ use std::mem;
 use punctual_os::Tid;
 use punctual_units::CoreId;
 
-use super::{KernelTree, last_error};
+use super::{KernelTree, last_error, tree};
 
 /// A set of cores as the kernel takes it (sched_setaffinity(2)), of the size of a `cpu_set_t`.
 #[repr(C, align(8))]
@@ -111,9 +111,8 @@ pub fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
 /// The affinity of `thread` including inactive cores, which sched_getaffinity(2) leaves out, but restoring must keep.
 pub fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<CoreMask> {
     let status = tree.read(format!("/proc/{thread}/status"))?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
-    list.and_then(CoreMask::parse)
-        .ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+    let mask = tree::field(&status, "Cpus_allowed").and_then(CoreMask::parse);
+    mask.ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }
 
 /// Sets the affinity of `thread` to `mask`.

@@ -41,7 +41,7 @@ pub fn flags(stat: &[u8]) -> Option<u32> {
 }
 
 /// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
-fn ended(stat: &[u8]) -> bool {
+pub fn ended(stat: &[u8]) -> bool {
     matches!(field(stat, STATE), Some(b"Z" | b"X"))
 }
 

@@ -101,6 +101,12 @@ pub fn number<T: FromStr>(path: &Path) -> Result<T, String> {
     text.parse().map_err(|_| format!("{shown}: '{text}' is no number"))
 }
 
+/// Value of the field `name` in a text of lines `name: value`, such as `/proc/PID/status` (proc_pid_status(5)).
+pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let value = |line: &'t str| line.strip_prefix(name)?.strip_prefix(':');
+    text.lines().find_map(value).map(str::trim)
+}
+
 /// Whether a file of words with spaces between them holds `word`.
 pub fn has_word(path: &Path, word: &str) -> bool {
     read_trimmed(path).is_ok_and(|text| text.split(' ').any(|it| it == word))
@@ -144,6 +150,14 @@ mod tests {
             assert_eq!(KernelTree::at(folder.path()).release(), expected);
         }
         assert!(KernelTree::default().release() > Some((3, 0)));
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let status = "Name:\tpunctual\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\nUid:\t1\t1\n";
+        let found = ["Name", "Cpus_allowed", "Cpus_allowed_list", "Uid"].map(|name| field(status, name));
+        assert_eq!(found, [Some("punctual"), Some("3"), Some("0-1"), Some("1\t1")]);
+        assert_eq!(field(status, "Cpus"), None);
     }
 
     #[test]

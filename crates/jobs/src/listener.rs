@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use punctual_custody::journal::Journal;
+use punctual_custody::tree::field;
 use punctual_os::linux::mapping::allocate;
 use punctual_os::linux::{last_error, refused};
 use punctual_os::{LinuxOs, Refusal, Tid};
@@ -446,7 +447,7 @@ impl JobSource for ReportRing {
 /// Whether `thread` belongs to `process`, and that to `user`.
 fn has_thread(process: i32, thread: Tid, user: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).unwrap_or_default();
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let users = field(&status, "Uid");
     // The first is the real one, as in the message's credentials.
     users.and_then(|users| users.split_whitespace().next()?.parse().ok()) == Some(user)
 }

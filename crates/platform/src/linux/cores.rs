@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_custody::tree::read_trimmed;
+use punctual_custody::tree::{field, read_trimmed};
 use punctual_units::CoreId;
 
 use super::{KernelTree, thread};
@@ -83,10 +83,7 @@ pub(super) fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str>
 
 fn recorded_as_allowed(tree: &KernelTree) -> Option<Vec<CoreId>> {
     let status = tree.read("/proc/self/status").ok()?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    Some(parse_list(list))
+    field(&status, "Cpus_allowed_list").map(parse_list)
 }
 
 #[cfg(test)]

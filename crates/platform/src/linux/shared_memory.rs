@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
+use punctual_custody::tree::field;
 use punctual_os::linux::mapping::{Mapping, allocate, memory_file};
 
 use super::refused;
@@ -81,8 +82,7 @@ impl SharedMemory {
 /// Memory that programs can be given without swapping, in bytes (proc_meminfo(5)).
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let kib: u64 = field(&text, "MemAvailable")?.strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib.saturating_mul(1024))
 }
 

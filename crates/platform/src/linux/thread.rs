@@ -9,6 +9,7 @@ use std::mem;
 use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
 use punctual_custody::journal::Journal;
 use punctual_custody::stat;
+use punctual_custody::tree::field;
 use punctual_units::{CoreId, Nanos};
 
 pub use punctual_os::linux::thread::{cpu_time_of, name_of, real_time, scheduling, set_scheduling, thread_cpu_time};
@@ -149,11 +150,7 @@ impl Guests {
 /// even if its parent does not know yet.
 pub fn is_running(process: i32, thread: Option<Tid>) -> bool {
     let thread = thread.unwrap_or(Tid(process));
-    let stat = fs::read(format!("/proc/{process}/task/{thread}/stat")).unwrap_or_default();
-    // The name before it, in parentheses, may contain any bytes (proc_pid_stat(5)).
-    let after_name = stat.iter().rposition(|byte| *byte == b')');
-    let state = after_name.and_then(|at| stat.get(at + 2));
-    state.is_some_and(|state| !b"ZXx".contains(state))
+    fs::read(format!("/proc/{process}/task/{thread}/stat")).is_ok_and(|stat| !stat::ended(&stat))
 }
 
 /// Start time of a thread of `process`, in ticks since boot; `None` if the process has no such thread.
@@ -311,11 +308,8 @@ fn has_capability(bit: u32) -> bool {
 
 /// The mask of effective capabilities in a `/proc/<pid>/status`; 0 if it has none.
 fn effective_capabilities(status: &str) -> u64 {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    let mask = field(status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    mask.unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 
-use punctual_custody::stat::start_time;
-use punctual_custody::tree::entries;
+use punctual_custody::stat;
+use punctual_custody::tree::{entries, field};
 
 use super::super::KernelTree;
 use super::super::thread::Tid;
@@ -29,8 +29,7 @@ impl Identity {
     /// The identity of a living thread; `None` if it has ended.
     pub(super) fn of(tree: &KernelTree, tid: Tid) -> Option<Identity> {
         let stat = std::fs::read(tree.path(format!("/proc/{tid}/stat"))).ok()?;
-        let started = std::str::from_utf8(start_time(&stat)?).ok()?.parse().ok()?;
-        Some(Identity { tid, started })
+        stat::started(&stat).map(|started| Identity { tid, started })
     }
 }
 
@@ -129,17 +128,12 @@ pub(super) struct Status {
 impl Status {
     pub(super) fn read(tree: &KernelTree, thread: Tid) -> Option<Status> {
         let text = tree.read(format!("/proc/{thread}/status")).ok()?;
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map(str::trim)
-        };
+        let user = field(&text, "Uid").and_then(|users| users.split_whitespace().next()?.parse().ok());
         Some(Status {
-            name: field("Name")?.to_owned(),
-            process: field("Tgid")?.parse().ok()?,
-            parent: field("PPid")?.parse().ok()?,
-            user: field("Uid")
-                .and_then(|users| users.split_whitespace().next()?.parse().ok())
-                .unwrap_or(0),
+            name: field(&text, "Name")?.to_owned(),
+            process: field(&text, "Tgid")?.parse().ok()?,
+            parent: field(&text, "PPid")?.parse().ok()?,
+            user: user.unwrap_or(0),
         })
     }
 }
