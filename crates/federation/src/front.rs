@@ -34,7 +34,7 @@ use crate::ids::{NodeId, RequestId};
 use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
 use crate::message::{Answer, ClientReading, Heartbeat, Key, Output, Reason, Reply, Report, Request, Standing, Work};
 use crate::node::MARGIN;
-use crate::temporal::{InboxBounds, true_at_most};
+use crate::temporal::{DRIFT_PPM_MAX, true_at_most};
 
 /// Most requests that a balancer has under way. As many as policies allow at one node's gate.
 pub const FLIGHTS_MAX: usize = 65_536;
@@ -272,7 +272,7 @@ impl Front {
         };
         if let Work::Sample(sample) = &mut request.work {
             let kept = now.since(flight.came());
-            sample.age = Nanos(sample.age.0.saturating_add(true_at_most(kept, drift_ppm()).0));
+            sample.age = Nanos(sample.age.0.saturating_add(true_at_most(kept, DRIFT_PPM_MAX).0));
             sample.since = self.nodes.get(&node).map(|known| known.heartbeat.said.at);
         }
         out.push(FrontAction::Send(node, ticket, request));
@@ -528,7 +528,10 @@ impl Flight {
             ..
         } = answer
         {
-            *age = Nanos(age.0.saturating_add(true_at_most(now.since(self.sent), drift_ppm()).0));
+            *age = Nanos(
+                age.0
+                    .saturating_add(true_at_most(now.since(self.sent), DRIFT_PPM_MAX).0),
+            );
         }
     }
 
@@ -555,10 +558,6 @@ impl Flight {
     fn needs(&self) -> Nanos {
         WAY * 2 + MARGIN
     }
-}
-
-fn drift_ppm() -> u32 {
-    InboxBounds::default().drift_ppm
 }
 
 /// A hash of a key, equal on all balancers.

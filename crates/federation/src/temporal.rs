@@ -445,14 +445,18 @@ impl Serialize for Together<'_> {
     }
 }
 
+/// Greatest error of the rate of any node's clock, in parts per million, that ages allow for: quartz is within 100, and
+/// the kernel slews by up to 500 only while a program has it do so.
+pub const DRIFT_PPM_MAX: u32 = 200;
+
 /// Assumptions and bounds of an inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InboxBounds {
     /// Most objects of one source, 1,024 by default.
     pub objects: usize,
-    /// Greatest error of the rate of any node's clock, in parts per million, below 1,000,000; 200 by default: quartz is
-    /// within 100, and the kernel slews by up to 500 only while a program has it do so.
+    /// Greatest error of the rate of any node's clock, in parts per million, below 1,000,000; [`DRIFT_PPM_MAX`] by
+    /// default.
     pub drift_ppm: u32,
 }
 
@@ -460,7 +464,7 @@ impl Default for InboxBounds {
     fn default() -> Self {
         InboxBounds {
             objects: 1_024,
-            drift_ppm: 200,
+            drift_ppm: DRIFT_PPM_MAX,
         }
     }
 }

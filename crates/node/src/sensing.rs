@@ -11,8 +11,8 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
 use punctual_federation::replica::Replica;
 use punctual_federation::temporal::{
-    Feed, FeedBounds, Inbox, InboxBounds, InboxCounts, ReadingReport, ReportOutcome, Stamp, StampOutcome, Together,
-    sampled_at, true_at_most,
+    DRIFT_PPM_MAX, Feed, FeedBounds, Inbox, InboxBounds, InboxCounts, ReadingReport, ReportOutcome, Stamp,
+    StampOutcome, Together, sampled_at, true_at_most,
 };
 use punctual_os::Os;
 use punctual_store::StoreError;
@@ -206,10 +206,10 @@ impl Sensing {
             Err(error) => return Set::Refused(error),
         }
         let at = sampled_at(
-            Some(true_at_most(age, drift_ppm())),
+            Some(true_at_most(age, DRIFT_PPM_MAX)),
             now,
             self.kind.validity,
-            drift_ppm(),
+            DRIFT_PPM_MAX,
         );
         let seq = Seq(own.seq + 1);
         match replica.install_reading(own.made, seq, at, value) {
@@ -290,7 +290,7 @@ impl Sensing {
             }
             match inbox.receive(report, self.kind.boot, since_boot) {
                 Ok(ReportOutcome::Newer { age_at_most }) => {
-                    let at = sampled_at(age_at_most, now, self.kind.validity, drift_ppm());
+                    let at = sampled_at(age_at_most, now, self.kind.validity, DRIFT_PPM_MAX);
                     let installed = replica.install_reading(report.object, report.seq, at, &report.value);
                     self.rejected.refused += u64::from(installed.is_err());
                     self.ages.add(age_at_most.unwrap_or(Nanos::MAX));
@@ -374,7 +374,7 @@ impl Sensing {
             None => Latest::NoObject,
             Some(None) => Latest::NoReading,
             Some(Some(Nanos::MAX)) => Latest::Reading(Nanos::MAX, &self.value),
-            Some(Some(shown)) => Latest::Reading(true_at_most(shown, drift_ppm()), &self.value),
+            Some(Some(shown)) => Latest::Reading(true_at_most(shown, DRIFT_PPM_MAX), &self.value),
         })
     }
 
@@ -401,11 +401,6 @@ impl Sensing {
     pub fn kind(&self) -> &Temporal {
         &self.kind
     }
-}
-
-/// Greatest drift of a node's clock that ages allow for.
-fn drift_ppm() -> u32 {
-    InboxBounds::default().drift_ppm
 }
 
 fn add(sum: &mut UpdateCounts, part: &UpdateCounts) {

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use punctual_federation::action::{Action, Caller, Event};
 use punctual_federation::message::{Answer, Message, Output};
-use punctual_federation::temporal::{InboxBounds, true_at_most};
+use punctual_federation::temporal::{DRIFT_PPM_MAX, true_at_most};
 use punctual_os::Os;
 use punctual_os::linux::thread::thread_cpu_time;
 use punctual_server::door::DoorState;
@@ -170,10 +170,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
 
     fn objects(&self) -> Objects {
         let (mut ages, mut without) = (Vec::new(), 0);
-        let drift = InboxBounds::default().drift_ppm;
         for (key, _) in self.replica.created() {
             match self.replica.age(&key) {
-                Ok(Some(age)) => ages.push((key, true_at_most(age, drift))),
+                Ok(Some(age)) => ages.push((key, true_at_most(age, DRIFT_PPM_MAX))),
                 _ => without += 1,
             }
         }
