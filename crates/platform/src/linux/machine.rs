@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_custody::journal::{Journal, Others};
-use punctual_custody::recovery::AnnouncedTask;
+use punctual_custody::journal::Journal;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use super::busy::{CoreTimes, Stat};
@@ -252,23 +251,6 @@ impl LinuxMachine {
         ExclusiveCore::take_all(&self.tree, &self.journal, cores, &neighbours)
     }
 
-    /// Decides on the cores of this process's real-time tasks, beside those of other processes, and announces them; see
-    /// [`Journal::announce`].
-    ///
-    /// # Errors
-    /// Those of `decide`.
-    pub fn announce<T, E>(
-        &self,
-        decide: impl FnOnce(&Others) -> Result<(Vec<AnnouncedTask>, T), E>,
-    ) -> Result<(T, Option<Refusal>), E> {
-        self.journal.announce(decide)
-    }
-
-    /// Announces tasks while the machine is in use elsewhere.
-    pub fn announcer(&self) -> Announcer {
-        Announcer(self.journal.clone())
-    }
-
     /// Gives the share of best-effort work to each of these groups of other programs, as `/proc/PID/cgroup` names them,
     /// in place of best-effort threads of this process.
     ///
@@ -280,7 +262,8 @@ impl LinuxMachine {
         Ok(())
     }
 
-    /// Records how to undo further changes.
+    /// Records how to undo further changes, and knows the tasks and cores of other processes. Drop its clones before
+    /// this machine is restored.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -288,16 +271,6 @@ impl LinuxMachine {
     /// Moves threads of other programs while the machine is in use elsewhere.
     pub fn guests(&self) -> Guests {
         Guests(self.journal.clone())
-    }
-
-    /// The program that last began real-time work on a core where this process has some, as a refusal.
-    pub fn joined(&self) -> Option<Refusal> {
-        self.journal.joined()
-    }
-
-    /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
-    pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
-        self.journal.claims_of_others()
     }
 
     /// A folder for temporary files that is removed on restore, even after a kill. It is in the folder that `TMPDIR`
@@ -473,23 +446,6 @@ impl Drop for LinuxMachine {
         // Threads that still hold a `BestEffort` share the journal, and are not waited for. The journal's own drop
         // leaves failures to the guardian.
         drop(self.restore());
-    }
-}
-
-/// Announces the real-time tasks of a machine's owner to other processes. Drop it before the machine is restored.
-#[derive(Clone, Debug)]
-pub struct Announcer(Journal);
-
-impl Announcer {
-    /// Announces `tasks` in place of those that the owner announced before.
-    pub fn announce(&self, tasks: &[AnnouncedTask]) {
-        // Without the ledger, or room in it, others keep what they know of this process.
-        let _ = self.0.announce_now(tasks);
-    }
-
-    /// The claims and tasks of other processes; see [`LinuxMachine::announce`].
-    pub fn others(&self) -> Others {
-        self.0.others()
     }
 }
 

@@ -34,7 +34,7 @@ pub mod thermal;
 pub mod thread;
 
 pub use held::HeldOutput;
-pub use machine::{Announcer, BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
+pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
 pub use punctual_custody::journal::Others;
 pub use punctual_custody::recovery::AnnouncedTask;
 pub use punctual_custody::{KernelTree, journal, recovery};

@@ -54,7 +54,7 @@ pub fn place_beside(
 ) -> Result<PlacedBeside, RuntimeError> {
     let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
     let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
-    let decided = machine.announce(|others| {
+    let decided = machine.journal().announce(|others| {
         for (name, request) in tasks {
             check_claims(name, request, others)?;
         }

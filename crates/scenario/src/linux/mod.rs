@@ -78,7 +78,7 @@ fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighb
     {
         return Ok(());
     }
-    let claimed = machine.claims_of_others();
+    let claimed = machine.journal().claims_of_others();
     let clash = claimed.iter().find(|(core, _)| cores.contains(core));
     clash.map_or(Ok(()), |(_, refusal)| Err(unfit_cores(refusal)))
 }

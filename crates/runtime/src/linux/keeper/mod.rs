@@ -175,7 +175,7 @@ impl<E: Engine + 'static> Keeper<E> {
             log
         });
         let mut report = controlled.collector.finish(ending);
-        let joined = self.prepared.machine.joined();
+        let joined = self.prepared.machine.journal().joined();
         report
             .summary
             .notes

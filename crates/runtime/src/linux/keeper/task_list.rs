@@ -5,8 +5,9 @@ use std::sync::Arc;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
 use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{Guests, Tid, set_scheduling};
-use punctual_platform::linux::{Announcer, BestEffort, LinuxMachine, Others, thread};
+use punctual_platform::linux::{BestEffort, LinuxMachine, Others, thread};
 use punctual_units::{CoreId, Share, TaskId, Time};
 use punctual_workload::{Active, Arrival, Class, Goal, TaskGoal};
 use rand::SeedableRng;
@@ -38,7 +39,8 @@ pub(super) struct TaskList {
     limits: Limits,
     /// Work of other programs, when the last task was added.
     others: Others,
-    announcer: Announcer,
+    /// Announces the tasks to other programs.
+    journal: Journal,
     movers: Guests,
     /// The core of sensor updates, and the share of it that they need.
     updates: (CoreId, Share),
@@ -120,7 +122,7 @@ impl TaskList {
             exclusive: placed.exclusive.iter().flat_map(Exclusive::cores).cloned().collect(),
             limits: placed.limits.clone(),
             others: Others::default(),
-            announcer: machine.announcer(),
+            journal: machine.journal().clone(),
             movers: machine.guests(),
             updates: (placed.placement.update_core(), update_share(&options.header.load)),
             kept: placed.kept.clone(),
@@ -190,7 +192,7 @@ impl TaskList {
 
     /// Reads which cores other programs claim now, and which tasks they have announced.
     fn look_around(&mut self) {
-        self.others = self.announcer.others();
+        self.others = self.journal.others();
         self.cores = unclaimed(&self.usable, &self.others, &self.requests(), &mut Vec::new());
         self.limits = limits_of(&self.limits, &self.cores, &self.others);
     }
@@ -293,7 +295,8 @@ impl TaskList {
         }
         let guests = guests.iter().map(|guest| guest.seat.clone());
         let seats: Vec<Seat> = tasks.iter().map(|kept| kept.seat.clone()).chain(guests).collect();
-        self.announcer.announce(&announced(&requests, &seats, self.updates));
+        // Without the ledger, or room in it, other programs keep what they know of this one.
+        let _ = self.journal.announce_now(&announced(&requests, &seats, self.updates));
     }
 
     pub(super) fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
