@@ -4,27 +4,44 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// Declares a type around a number, which is shown and stored as the number.
+///
+/// ```
+/// punctual_units::id!(
+///     /// A wheel of a robot.
+///     WheelId(u8)
+/// );
+/// assert_eq!(WheelId(3).to_string(), "3");
+/// ```
+#[macro_export]
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(::serde::Serialize, ::serde::Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub $inner);
 
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+macro_rules! index {
+    ($($name:ident)*) => {$(
         impl $name {
             /// The id as an index into a table.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
         }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}", self.0)
-            }
-        }
-    };
+    )*};
 }
+
+index!(CoreId TaskId SensorId ObjectId Seq);
 
 id!(
     /// A CPU core, numbered as the machine numbers it (on Linux, the `N` of `cpuN`).
@@ -46,12 +63,11 @@ id!(
     /// The sequence number of an update within its sensor's stream: 1 is the first, 0 means "none yet".
     Seq(u64)
 );
-
-/// Number of an entry of a federation's log: the first is 1, each next one is greater by one. 0 is the number of an
-/// empty log, and of a store to which no entry has been applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Revision(pub u64);
+id!(
+    /// Number of an entry of a federation's log: the first is 1, each next one is greater by one. 0 is the number of an
+    /// empty log, and of a store to which no entry has been applied.
+    Revision(u64)
+);
 
 impl Revision {
     /// Revision before the first entry.
@@ -61,12 +77,6 @@ impl Revision {
     #[must_use]
     pub const fn next(self) -> Revision {
         Revision(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
     }
 }
 
