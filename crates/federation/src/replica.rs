@@ -72,6 +72,35 @@ struct SnapshotView<'r, 's, E: Engine + 's, O: Os> {
     has_terms: bool,
 }
 
+/// The methods of [`Look`] that are the same in both views: each has `term`, `now`, `transaction` and `replica`.
+macro_rules! looks_by_terms {
+    () => {
+        fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+            Ok(self.term(key)?.map(|end| left(end, self.now)))
+        }
+
+        fn wall(&self) -> Nanos {
+            left(self.now, 0)
+        }
+
+        fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+            let found = self
+                .transaction
+                .get_fresh(key, max_age.min(self.replica.horizon))?;
+            Ok(found.map(punctual_store::Value::into_owned))
+        }
+
+        fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
+            let range = (terms::from_first(from), Bound::Unbounded);
+            self.transaction.scan(range, |key, _| visit(key))
+        }
+
+        fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
+            Ok(key.first() == Some(&RESERVED) || self.life_left(key)? == Some(Nanos::ZERO))
+        }
+    };
+}
+
 impl<E: Engine, O: Os> SnapshotView<'_, '_, E, O> {
     fn value(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
         match self.fresh(key, max_age) {
@@ -99,27 +128,7 @@ impl<E: Engine, O: Os> Look for SnapshotView<'_, '_, E, O> {
         Ok(self.value(key, Nanos::MAX)?.map(|value| look(&value)))
     }
 
-    fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        Ok(self.term(key)?.map(|end| left(end, self.now)))
-    }
-
-    fn wall(&self) -> Nanos {
-        left(self.now, 0)
-    }
-
-    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
-        Ok(found.map(punctual_store::Value::into_owned))
-    }
-
-    fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
-        let range = (terms::from_first(from), Bound::Unbounded);
-        self.transaction.scan(range, |key, _| visit(key))
-    }
-
-    fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
-        Ok(key.first() == Some(&RESERVED) || self.life_left(key)? == Some(Nanos::ZERO))
-    }
+    looks_by_terms!();
 }
 
 impl<E: Engine, O: Os> View<'_, '_, E, O> {
@@ -214,27 +223,7 @@ impl<E: Engine, O: Os> Look for View<'_, '_, E, O> {
         Ok(self.found(key)?.map(|value| look(&value)))
     }
 
-    fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        Ok(self.term(key)?.map(|end| left(end, self.now)))
-    }
-
-    fn wall(&self) -> Nanos {
-        left(self.now, 0)
-    }
-
-    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
-        Ok(found.map(punctual_store::Value::into_owned))
-    }
-
-    fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
-        let range = (terms::from_first(from), Bound::Unbounded);
-        self.transaction.scan(range, |key, _| visit(key))
-    }
-
-    fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
-        Ok(key.first() == Some(&RESERVED) || self.life_left(key)? == Some(Nanos::ZERO))
-    }
+    looks_by_terms!();
 }
 
 impl<E: Engine, O: Os> Edit for View<'_, '_, E, O> {
