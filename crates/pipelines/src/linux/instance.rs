@@ -6,7 +6,6 @@ use punctual_platform::linux::process::exit_now;
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
-use super::planted::Point;
 use super::priority::Breath;
 use super::shared::{Besides, End, Note, Segment};
 use super::statistics::OwnCount;
@@ -79,7 +78,7 @@ impl Instance<'_> {
             shared.change_control(self.stage, Control::call_off);
             exit_now(REFUSES);
         }
-        shared.at(Point::Prepared);
+        may_die!(shared, Prepared);
         shared.stamp(self.stage, Note::AskedAt);
         if shared
             .change_control(self.stage, |control| control.ready(self.slot))
@@ -87,7 +86,7 @@ impl Instance<'_> {
         {
             return; // called off meanwhile
         }
-        shared.at(Point::Ready);
+        may_die!(shared, Ready);
         shared.ring_stage(self.stage);
         let until = Time(shared.now().0 + SPIN.0);
         while !shared.control(self.stage).runs(self.slot) && shared.now() < until {
@@ -108,12 +107,12 @@ impl Instance<'_> {
                 exit_now(REFUSES)
             }
         };
-        shared.at(Point::Taken);
+        may_die!(shared, Taken);
         let version = shared.slot(stage, self.slot).version;
         shared.set_versions(stage, shared.versions(stage).taken_by(version));
         shared.log_taken(stage, self.slot, woke);
         let mut ring = |neighbour| {
-            shared.at(Point::Committed);
+            may_die!(shared, Committed);
             shared.ring_stage(neighbour);
         };
         // The previous owner may have died between its last commit and its rings.
@@ -168,11 +167,11 @@ impl Instance<'_> {
     fn leave(&self) -> Spell {
         let shared = self.shared;
         shared.stamp(self.stage, Note::YieldedAt);
-        shared.at(Point::Asked);
+        may_die!(shared, Asked);
         // The next owner has given no sign yet.
         shared.set_beat(self.stage, shared.now(), OwnerActivity::Starts);
         if let Some(next) = shared.change_control(self.stage, |control| control.yields(self.slot)) {
-            shared.at(Point::Yielded);
+            may_die!(shared, Yielded);
             shared.ring(shared.slot_bell(self.stage, next.owner));
             let target = shared.slot(self.stage, next.owner);
             // A process that was started for this handover replaces this one.

@@ -12,6 +12,14 @@
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
 //! process and no mapping is left. One word names the process that owns a stage ([`crate::Control`]).
 
+/// Kills this process at the point if a test has planted that (`planted.rs`).
+macro_rules! may_die {
+    ($segment:expr, $point:ident) => {
+        #[cfg(any(test, feature = "fixtures"))]
+        $segment.at(crate::linux::Point::$point);
+    };
+}
+
 mod beside;
 mod c_stage;
 mod clocks;
@@ -24,6 +32,7 @@ mod log;
 mod panel;
 mod pinned;
 mod pipes;
+#[cfg(any(test, feature = "fixtures"))]
 mod planted;
 mod priority;
 mod registry;
@@ -54,7 +63,7 @@ pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
 pub use pipes::{Peer, PipeError, PipeReport, PipeSpec, Pipes, RESTARTS_MAX};
-#[doc(hidden)]
+#[cfg(any(test, feature = "fixtures"))]
 pub use planted::Point;
 pub use registry::{RunningPipeline, running};
 pub use shared::{Bodies, CORES_MAX};

@@ -385,19 +385,4 @@ impl Panel {
         self.shared.stamp(stage, Note::KilledAt);
         Ok(process.kill())
     }
-
-    /// Kills the worker of a core; returns whether there was one.
-    pub fn kill_worker(&self, number: usize) -> bool {
-        let shared = &self.shared;
-        for stage in shared.migratable() {
-            if shared.core_of(shared.control(stage).owner) == number {
-                shared.stamp(stage, Note::KilledAt);
-            }
-        }
-        let pid = shared.worker(number).load(Ordering::Relaxed) as i32;
-        (pid != 0)
-            .then(|| ProcessId::of(pid))
-            .flatten()
-            .is_some_and(ProcessId::kill)
-    }
 }

@@ -1,11 +1,12 @@
-//! Kills at chosen points of a handover, for tests: a random kill hits such a point once in thousands of times.
-//!
-//! Without debug assertions there are no such points.
+//! Kills of workers, and of processes at chosen points of a handover: a random kill hits such a point once in thousands
+//! of times. For tests: only the feature `fixtures` compiles them.
 
 use std::sync::atomic::Ordering;
 
+use punctual_platform::linux::process::{ProcessId, kill_now};
+
 use super::panel::Panel;
-use super::shared::Segment;
+use super::shared::{Note, Segment};
 
 /// A point at which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,20 +60,35 @@ impl Panel {
     pub fn has_planted_kill(&self) -> bool {
         self.shared().planted().load(Ordering::Acquire) != 0
     }
+
+    /// Kills the worker of a core; returns whether there was one.
+    pub fn kill_worker(&self, number: usize) -> bool {
+        let shared = self.shared();
+        for stage in shared.migratable() {
+            if shared.core_of(shared.control(stage).owner) == number {
+                shared.stamp(stage, Note::KilledAt);
+            }
+        }
+        let pid = shared.worker(number).load(Ordering::Relaxed) as i32;
+        (pid != 0)
+            .then(|| ProcessId::of(pid))
+            .flatten()
+            .is_some_and(ProcessId::kill)
+    }
 }
 
 impl Segment {
     /// Kills this process if a kill is planted at `point`.
     #[inline]
     pub(super) fn at(&self, point: Point) {
-        if !cfg!(debug_assertions) || self.planted().load(Ordering::Relaxed) != point as u64 {
+        if self.planted().load(Ordering::Relaxed) != point as u64 {
             return;
         }
         let once = self
             .planted()
             .compare_exchange(point as u64, 0, Ordering::AcqRel, Ordering::Relaxed);
         if once.is_ok() {
-            punctual_platform::linux::process::kill_now();
+            kill_now();
         }
     }
 }

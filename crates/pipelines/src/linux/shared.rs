@@ -325,6 +325,7 @@ impl Segment {
     }
 
     /// Point at which the next process dies; see `planted.rs`.
+    #[cfg(any(test, feature = "fixtures"))]
     pub(super) fn planted(&self) -> &AtomicU64 {
         &self.words()[PLANTED]
     }

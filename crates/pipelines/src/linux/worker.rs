@@ -15,7 +15,6 @@ use punctual_units::{Nanos, Time};
 
 use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
-use super::planted::Point;
 use super::priority::{StageSettings, above_stages};
 use super::shared::{Bodies, End, Note, Segment};
 use super::watchdog::{Beat, OwnerActivity, Watchdog};
@@ -294,7 +293,7 @@ impl Worker {
         if !shared.change_slot(stage, slot, said, start) {
             return Ok(());
         }
-        shared.at(Point::Starts);
+        may_die!(shared, Starts);
         let pid = match start.is_executed() {
             true => self.execute(stage, slot, start.version.program).inspect_err(|why| {
                 // Too many processes, too little memory, or a program that is still being written: no refusal.
@@ -305,7 +304,7 @@ impl Worker {
             })?,
             false => self.fork(stage, slot)?,
         };
-        shared.at(Point::Started);
+        may_die!(shared, Started);
         self.children.insert(pid, ChildInstance::new(stage, slot));
         shared.set_slot(stage, slot, |it| *it = started(*it, start, pid));
         Ok(())
@@ -387,7 +386,7 @@ impl Worker {
     /// have been asked for meanwhile, or own the stage by now. `counted`: its death was counted before.
     fn gone(&mut self, stage: usize, slot: u8, code: Option<i32>, counted: bool) {
         let shared = self.shared;
-        shared.at(Point::Reaped);
+        may_die!(shared, Reaped);
         let runs = shared.end() == End::Runs;
         let owned = shared.control(stage).owner == slot;
         if runs && owned && !counted && code != Some(DONE) {
@@ -408,7 +407,7 @@ impl Worker {
             }
             shared.change_control(stage, |control: Control| buried(control, slot, how, spare));
         }
-        shared.at(Point::Buried);
+        may_die!(shared, Buried);
         // The next process of the slot has no CPU time yet.
         shared.counted(stage, slot).store(0, Relaxed);
         let now = shared.versions(stage).now;
