@@ -17,61 +17,9 @@
 //!
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
-#[cfg(feature = "split")]
-pub mod ahead;
-#[cfg(feature = "split")]
-mod allocator;
-#[cfg(feature = "split")]
-pub mod cluster;
-#[cfg(feature = "split")]
-mod grid;
-#[cfg(feature = "split")]
-mod here;
-#[cfg(feature = "split")]
-pub mod hysteresis;
-#[cfg(feature = "split")]
-mod levels;
 pub mod mapping;
 #[cfg(feature = "split")]
-mod masks;
-#[cfg(feature = "split")]
-pub mod policy;
-#[cfg(feature = "split")]
-mod pool;
-#[cfg(feature = "split")]
-pub mod profile;
-#[cfg(feature = "split")]
-mod programs;
-#[cfg(feature = "split")]
-mod running;
-#[cfg(feature = "split")]
-mod settings;
-#[cfg(feature = "split")]
-mod table;
+mod split;
 
 #[cfg(feature = "split")]
-pub use ahead::{Ahead, Foresight};
-#[cfg(feature = "split")]
-pub use allocator::{Allocator, CoreShares, placed};
-#[cfg(feature = "split")]
-pub use grid::{Grid, PARTS_MAX, Share};
-#[cfg(feature = "split")]
-pub use hysteresis::Refill;
-#[cfg(feature = "split")]
-pub use levels::{LEVELS, Levels};
-#[cfg(feature = "split")]
-pub use masks::{WayMask, place, side_by_side};
-#[cfg(feature = "split")]
-pub use policy::{Loads, PeriodicTask, Policy};
-#[cfg(feature = "split")]
-pub use pool::{CORES_MAX, PerCore, Pool};
-#[cfg(feature = "split")]
-pub use profile::{Phase, Profile, ProfileError};
-#[cfg(feature = "split")]
-pub use programs::{Objective, PHASES_MAX, Programs};
-#[cfg(feature = "split")]
-pub use running::{CoreJobs, RunningJob, WAITING_MAX, WaitingJob, virtual_deadline_with};
-#[cfg(feature = "split")]
-pub use settings::{AllocatorSettings, Base, SettingsError};
-#[cfg(feature = "split")]
-pub use table::RateTable;
+pub use split::*;

@@ -171,7 +171,7 @@ mod tests {
     /// Merging step by step is not optimal; how far from it, on the profile that takes most from merging.
     #[test]
     fn merging_is_near_the_best_grouping() {
-        let bytes = include_bytes!("../../../../data/profiles/ocean.scaled.csv");
+        let bytes = include_bytes!("../../../../../data/profiles/ocean.scaled.csv");
         let ProfileRecording::Windows(windows) = ProfileRecording::read("ocean.scaled.csv", bytes, None).unwrap()
         else {
             panic!("by window")
