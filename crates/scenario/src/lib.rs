@@ -9,23 +9,16 @@
 
 mod allocation;
 mod environment;
-#[cfg(target_os = "linux")]
 mod linux;
 mod run;
 mod simulated;
-#[cfg(target_os = "linux")]
 pub mod stages;
 mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};
 pub use environment::{Environment, MachineAlone};
-#[cfg(target_os = "linux")]
-pub use linux::Emulated;
-#[cfg(target_os = "linux")]
-pub use linux::beside;
+pub use linux::{Emulated, beside};
 pub use punctual_runtime::report::PlatformChoice;
 pub use punctual_sim::MachineModel;
-#[cfg(target_os = "linux")]
-pub use run::rehearse;
-pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};
+pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, rehearse, run};
 pub use without_effect::{WithoutEffect, without_effect};

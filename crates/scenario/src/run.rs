@@ -309,7 +309,6 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
 }
 
 /// Setup of a run beside a server, which has no end.
-#[cfg(target_os = "linux")]
 pub(crate) fn setup(request: &RunRequest) -> Result<RunSetup<'_>, RunError> {
     check(&request.scenario)?;
     Ok(RunSetup {
@@ -347,7 +346,6 @@ fn perform(request: &RunRequest, excite: bool, watch: Watch) -> Result<FinishedR
 ///
 /// # Errors
 /// [`RunError`] as of [`run`].
-#[cfg(target_os = "linux")]
 pub fn rehearse(request: &RunRequest) -> Result<Vec<String>, RunError> {
     match request.allocation {
         Some(_) => crate::linux::split::rehearse(&setup(request)?),
