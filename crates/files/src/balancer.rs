@@ -49,7 +49,7 @@ pub fn load(file: &Path) -> Result<BalancerFile, Failure> {
 pub(crate) fn read(top: &mut Section<'_, '_>) -> BalancerFile {
     let tls = top.table_if("tls", server::tls);
     let (nodes, of_nodes, balancer) = top.table("federation", |section| {
-        let balancer = section.choice("balancer", &BalancerKind::ALL);
+        let balancer = section.choice("balancer", &BalancerKind::NAMED);
         (node::nodes(section), node::of_nodes(section), balancer)
     });
     let (listen, metrics) = top.table("server", |section| (server::listen(section), server::metrics(section)));

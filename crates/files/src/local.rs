@@ -84,7 +84,7 @@ impl LocalSettings {
             nodes: top.count("nodes").unwrap_or(self.nodes),
             balancers: top.count("balancers").unwrap_or(self.balancers),
             more_balancers: self.more_balancers,
-            balancer: top.choice("balancer", &BalancerKind::ALL).unwrap_or(self.balancer),
+            balancer: top.choice("balancer", &BalancerKind::NAMED).unwrap_or(self.balancer),
             duration: top.time("duration").or(self.duration),
             work: top.time("work").unwrap_or(self.work),
             item: top.within("item", Nanos::ZERO..=ITEM_MAX).unwrap_or(self.item),

@@ -1,33 +1,19 @@
 //! Which threads of programs that report nothing do a task's jobs, and in which system call they wait for the next one.
 
-/// System call in which a thread waits for its next release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitCall {
-    /// `clock_nanosleep` or `nanosleep`, for an instant or for a span.
-    ClockNanosleep,
-    /// `epoll_wait` and its variants.
-    EpollWait,
-    /// `read` of a timerfd; no other `read` counts.
-    TimerRead,
-    /// `futex`, where it waits for a word, with or without a time limit.
-    Futex,
-    /// `poll`, `select` and their variants.
-    Poll,
-}
-
-impl WaitCall {
-    /// All calls by name, as files and reports write it, in the order of their numbers as `usize`.
-    pub const NAMED: [(&str, WaitCall); 5] = [
-        ("clock_nanosleep", WaitCall::ClockNanosleep),
-        ("epoll_wait", WaitCall::EpollWait),
-        ("read", WaitCall::TimerRead),
-        ("futex", WaitCall::Futex),
-        ("poll", WaitCall::Poll),
-    ];
-
-    /// Name of the call.
-    pub fn name(self) -> &'static str {
-        WaitCall::NAMED[self as usize].0
+punctual_units::named! {
+    /// System call in which a thread waits for its next release, by its name in files and reports.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum WaitCall by name {
+        /// `clock_nanosleep` or `nanosleep`, for an instant or for a span.
+        ClockNanosleep = "clock_nanosleep",
+        /// `epoll_wait` and its variants.
+        EpollWait = "epoll_wait",
+        /// `read` of a timerfd; no other `read` counts.
+        TimerRead = "read",
+        /// `futex`, where it waits for a word, with or without a time limit.
+        Futex = "futex",
+        /// `poll`, `select` and their variants.
+        Poll = "poll",
     }
 }
 

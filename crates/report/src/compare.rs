@@ -14,31 +14,21 @@ use crate::columns::columns;
 use crate::summary::{count, counted, figure};
 use crate::tasks::time;
 
-/// Meaning of a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Judgement {
-    /// Worse, by more than chance.
-    Regressed,
-    /// Better, by more than chance.
-    Improved,
-    /// Different by more than chance, in a figure of which neither direction is better.
-    Differs,
-    /// The interval contains 0.
-    NoDifferenceShown,
-    /// Too few windows, or no interval is known.
-    NotJudged,
-}
-
-impl Judgement {
-    fn text(self) -> &'static str {
-        match self {
-            Judgement::Regressed => "regressed",
-            Judgement::Improved => "improved",
-            Judgement::Differs => "differs",
-            Judgement::NoDifferenceShown => "no difference shown",
-            Judgement::NotJudged => "not judged",
-        }
+punctual_units::named! {
+    /// Meaning of a difference.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Judgement by text {
+        /// Worse, by more than chance.
+        Regressed = "regressed",
+        /// Better, by more than chance.
+        Improved = "improved",
+        /// Different by more than chance, in a figure of which neither direction is better.
+        Differs = "differs",
+        /// The interval contains 0.
+        NoDifferenceShown = "no difference shown",
+        /// Too few windows, or no interval is known.
+        NotJudged = "not judged",
     }
 }
 

@@ -25,33 +25,22 @@ pub struct AllocatorSettings {
     pub gap: Nanos,
 }
 
-/// The split that a dynamic policy begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Base {
-    /// The best of the others for the task set at hand, by running it ahead ([`crate::ahead`]); where the best is not
-    /// to lend at all, nothing is lent. Where refilling is free, or no task is known, that of `StaticFewest`.
-    #[default]
-    Ahead,
-    /// The static split that overloads the fewest cores.
-    StaticFewest,
-    /// The static split of the least total overload.
-    StaticOverload,
-    /// The static split of the least largest load.
-    StaticBest,
-    /// As much for every core.
-    Even,
-}
-
-impl Base {
-    /// Name in reports; those of splits are the names of their policies.
-    pub fn name(self) -> &'static str {
-        match self {
-            Base::Ahead => "ahead",
-            Base::StaticFewest => "static-fewest",
-            Base::StaticOverload => "static-overload",
-            Base::StaticBest => "static-best",
-            Base::Even => "equal",
-        }
+punctual_units::named! {
+    /// The split that a dynamic policy begins with.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum Base by name {
+        /// The best of the others for the task set at hand, by running it ahead ([`crate::ahead`]); where the best is
+        /// not to lend at all, nothing is lent. Where refilling is free, or no task is known, that of `StaticFewest`.
+        #[default]
+        Ahead = "ahead",
+        /// The static split that overloads the fewest cores.
+        StaticFewest = "static-fewest",
+        /// The static split of the least total overload.
+        StaticOverload = "static-overload",
+        /// The static split of the least largest load.
+        StaticBest = "static-best",
+        /// As much for every core.
+        Even = "equal",
     }
 }
 

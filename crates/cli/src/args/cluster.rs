@@ -158,7 +158,7 @@ pub struct ClusterBalance {
     #[arg(long, value_name = "ADDRESS", default_value_t = LISTEN)]
     pub listen: SocketAddr,
     /// Policy that chooses the node of a read
-    #[arg(long, value_name = "NAME", default_value = "home", value_parser = named(BalancerKind::ALL))]
+    #[arg(long, value_name = "NAME", default_value = "home", value_parser = named(BalancerKind::NAMED))]
     pub balancer: BalancerKind,
     /// Configuration in place of NODE and the other options: also users and certificates;
     /// docs/guide/reference/node-file.md lists the keys
@@ -176,7 +176,7 @@ pub struct ClusterBalance {
 #[derive(Clone, Debug, Default, Args)]
 pub struct Policies {
     /// Policy by which balancers choose the node of a read
-    #[arg(long, value_name = "NAME", value_parser = named(BalancerKind::ALL))]
+    #[arg(long, value_name = "NAME", value_parser = named(BalancerKind::NAMED))]
     pub balancer: Option<BalancerKind>,
     /// Reads that nodes admit: all (open), within a bound that a control law sets (paper), or those that end in time
     #[arg(long, value_name = "NAME", value_parser = named(AdmissionKind::NAMED))]

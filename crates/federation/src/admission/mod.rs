@@ -83,16 +83,18 @@ pub struct Late {
     pub node: NodeId,
 }
 
-/// Reason for a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// The admitted requests leave too little time.
-    Backlog,
-    /// The request was admitted, and can no longer end in time; or its deadline had passed when it came.
-    Expired,
-    /// There is no master for the transaction at present, or no node that serves at all.
-    NoMaster,
+punctual_units::named! {
+    /// Reason for a refusal.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Reason by name {
+        /// The admitted requests leave too little time.
+        Backlog = "backlog",
+        /// The request was admitted, and can no longer end in time; or its deadline had passed when it came.
+        Expired = "expired",
+        /// There is no master for the transaction at present, or no node that serves at all.
+        NoMaster = "no-master",
+    }
 }
 
 impl fmt::Display for Late {
@@ -111,11 +113,7 @@ impl fmt::Display for Late {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Backlog => "backlog",
-            Reason::Expired => "expired",
-            Reason::NoMaster => "no-master",
-        })
+        f.write_str(self.name())
     }
 }
 

@@ -112,46 +112,29 @@ pub trait Balancer: std::fmt::Debug + Send {
     fn leave(&mut self, node: NodeId, now: Time);
 }
 
-/// A balancer, by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BalancerKind {
-    /// The key's node, unless it is behind the others.
-    #[default]
-    Home,
-    /// One node after the other.
-    RoundRobin,
-    /// In proportion to 1 / delay.
-    Prop,
-    /// In proportion to the bounds.
-    FcProp,
-    /// Hashed, in proportion to the bounds.
-    FcHash,
-    /// Power of two choices.
-    P2c,
-    /// Hashed, with bounded loads.
-    Bounded,
+punctual_units::named! {
+    /// A balancer, by its name in files and options.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum BalancerKind by name {
+        /// The key's node, unless it is behind the others.
+        #[default]
+        Home = "home",
+        /// One node after the other.
+        RoundRobin = "rr",
+        /// In proportion to 1 / delay.
+        Prop = "prop",
+        /// In proportion to the bounds.
+        FcProp = "fc-prop",
+        /// Hashed, in proportion to the bounds.
+        FcHash = "fc-hash",
+        /// Power of two choices.
+        P2c = "p2c",
+        /// Hashed, with bounded loads.
+        Bounded = "bounded",
+    }
 }
 
 impl BalancerKind {
-    /// All balancers with their names.
-    pub const ALL: [(&'static str, BalancerKind); 7] = [
-        ("home", BalancerKind::Home),
-        ("rr", BalancerKind::RoundRobin),
-        ("prop", BalancerKind::Prop),
-        ("fc-prop", BalancerKind::FcProp),
-        ("fc-hash", BalancerKind::FcHash),
-        ("p2c", BalancerKind::P2c),
-        ("bounded", BalancerKind::Bounded),
-    ];
-
-    /// The name in files.
-    pub fn name(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, kind)| *kind == self)
-            .map_or("", |(name, _)| name)
-    }
-
     /// Makes the balancer, without nodes.
     pub fn balancer(self) -> Box<dyn Balancer> {
         match self {

@@ -180,7 +180,7 @@ enum State {
 struct Search {
     since: Option<Time>,
     wait: Option<(WaitCall, Time)>,
-    waited: [Nanos; WaitCall::NAMED.len()],
+    waited: [Nanos; WaitCall::ALL.len()],
     waits: u32,
 }
 
@@ -265,7 +265,7 @@ impl WaitTracker {
         search.waits += 1;
         let since = *search.since.get_or_insert(from);
         if search.waits >= SEARCHED && at.since(since) >= SEARCH {
-            let calls = WaitCall::NAMED.map(|(_, call)| call);
+            let calls = WaitCall::ALL;
             self.call = calls.into_iter().max_by_key(|call| search.waited[*call as usize]);
         }
     }
