@@ -13,80 +13,40 @@ use punctual_units::{Nanos, Time};
 use super::log::HISTORY;
 use super::world::{FutureEvent, StoreWork, World};
 
-/// A fault that breaks a promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Plant {
-    /// The master answers before the log has acknowledged.
-    AcknowledgedBeforeLog,
-    /// The log appends at its end, whatever end the node expects.
-    NoFence,
-    /// An append without an answer counts as failed.
-    UnknownTakenForFailed,
-    /// An append that is repeated is appended again.
-    BatchTwice,
-    /// A node now and then skips an entry.
-    BatchSkipped,
-    /// A query reads its first records from an earlier snapshot than the rest.
-    QueryOverTwoSnapshots,
-    /// A node does not wait for the revision that the session has seen.
-    SessionGoingBack,
-    /// A reading's time on the network is not added to its age.
-    AgeWithoutTheWay,
-    /// A master that heard the log lately does not ask it whether it still is the master.
-    LeaseByClock,
-    /// A request that was answered `LATE` stays in the queue.
-    RefusedYetExecuted,
-    /// A reading is stored without its time on the network in its age.
-    StoredWithoutTheWay,
-    /// A replica writes its own sensors' readings where the log holds the master's.
-    ReadAnewBySlaves,
-    /// A front answers "not executed" for a transaction whose node is gone.
-    GoneTakenForLate,
-    /// An image carries the next revision instead of its own, so that no node applies that entry to its records.
-    ImageOfTheNextRevision,
-    /// A node that starts with a part of the records treats them as complete.
-    PartTakenForWhole,
-}
-
-impl Plant {
-    /// All planted faults, in the order of the variants.
-    pub const ALL: [Plant; 15] = [
-        Plant::AcknowledgedBeforeLog,
-        Plant::NoFence,
-        Plant::UnknownTakenForFailed,
-        Plant::BatchTwice,
-        Plant::BatchSkipped,
-        Plant::QueryOverTwoSnapshots,
-        Plant::SessionGoingBack,
-        Plant::AgeWithoutTheWay,
-        Plant::LeaseByClock,
-        Plant::RefusedYetExecuted,
-        Plant::StoredWithoutTheWay,
-        Plant::ReadAnewBySlaves,
-        Plant::GoneTakenForLate,
-        Plant::ImageOfTheNextRevision,
-        Plant::PartTakenForWhole,
-    ];
-
-    /// Name in arguments and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Plant::AcknowledgedBeforeLog => "acknowledged-before-log",
-            Plant::NoFence => "no-fence",
-            Plant::UnknownTakenForFailed => "unknown-taken-for-failed",
-            Plant::BatchTwice => "batch-twice",
-            Plant::BatchSkipped => "batch-skipped",
-            Plant::QueryOverTwoSnapshots => "query-over-two-snapshots",
-            Plant::SessionGoingBack => "session-going-back",
-            Plant::AgeWithoutTheWay => "age-without-the-way",
-            Plant::LeaseByClock => "lease-by-clock",
-            Plant::RefusedYetExecuted => "refused-yet-executed",
-            Plant::StoredWithoutTheWay => "stored-without-the-way",
-            Plant::ReadAnewBySlaves => "read-anew-by-slaves",
-            Plant::GoneTakenForLate => "gone-taken-for-late",
-            Plant::ImageOfTheNextRevision => "image-of-the-next-revision",
-            Plant::PartTakenForWhole => "part-taken-for-whole",
-        }
+punctual_units::named! {
+    /// A fault that breaks a promise.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Plant by name {
+        /// The master answers before the log has acknowledged.
+        AcknowledgedBeforeLog = "acknowledged-before-log",
+        /// The log appends at its end, whatever end the node expects.
+        NoFence = "no-fence",
+        /// An append without an answer counts as failed.
+        UnknownTakenForFailed = "unknown-taken-for-failed",
+        /// An append that is repeated is appended again.
+        BatchTwice = "batch-twice",
+        /// A node now and then skips an entry.
+        BatchSkipped = "batch-skipped",
+        /// A query reads its first records from an earlier snapshot than the rest.
+        QueryOverTwoSnapshots = "query-over-two-snapshots",
+        /// A node does not wait for the revision that the session has seen.
+        SessionGoingBack = "session-going-back",
+        /// A reading's time on the network is not added to its age.
+        AgeWithoutTheWay = "age-without-the-way",
+        /// A master that heard the log lately does not ask it whether it still is the master.
+        LeaseByClock = "lease-by-clock",
+        /// A request that was answered `LATE` stays in the queue.
+        RefusedYetExecuted = "refused-yet-executed",
+        /// A reading is stored without its time on the network in its age.
+        StoredWithoutTheWay = "stored-without-the-way",
+        /// A replica writes its own sensors' readings where the log holds the master's.
+        ReadAnewBySlaves = "read-anew-by-slaves",
+        /// A front answers "not executed" for a transaction whose node is gone.
+        GoneTakenForLate = "gone-taken-for-late",
+        /// An image carries the next revision instead of its own, so that no node applies that entry to its records.
+        ImageOfTheNextRevision = "image-of-the-next-revision",
+        /// A node that starts with a part of the records treats them as complete.
+        PartTakenForWhole = "part-taken-for-whole",
     }
 }
 

@@ -54,46 +54,30 @@ pub enum What {
     },
 }
 
-/// Kinds of events of one column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// The process of the column crashes.
-    Crash,
-    /// The process starts again.
-    Restart,
-    /// The process stands still.
-    Pause,
-    /// The process resumes after a pause.
-    Resume,
-    /// The place is cut off, in one direction or both.
-    Cut,
-    /// The end of a cut.
-    Heal,
-    /// The node's clock jumps.
-    Jump,
-    /// The node starts or ends its time as master.
-    Takeover,
-    /// A promise is broken.
-    Violation,
-    /// Any other kind of event.
-    Note,
-}
-
-impl Mark {
-    /// Name in a chart.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mark::Crash => "crash",
-            Mark::Restart => "restart",
-            Mark::Pause => "pause",
-            Mark::Resume => "resume",
-            Mark::Cut => "cut",
-            Mark::Heal => "heal",
-            Mark::Jump => "clock jumps",
-            Mark::Takeover => "takeover",
-            Mark::Violation => "violation",
-            Mark::Note => "note",
-        }
+punctual_units::named! {
+    /// Kinds of events of one column.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Mark by name {
+        /// The process of the column crashes.
+        Crash = "crash",
+        /// The process starts again.
+        Restart = "restart",
+        /// The process stands still.
+        Pause = "pause",
+        /// The process resumes after a pause.
+        Resume = "resume",
+        /// The place is cut off, in one direction or both.
+        Cut = "cut",
+        /// The end of a cut.
+        Heal = "heal",
+        /// The node's clock jumps.
+        Jump = "clock jumps",
+        /// The node starts or ends its time as master.
+        Takeover = "takeover",
+        /// A promise is broken.
+        Violation = "violation",
+        /// Any other kind of event.
+        Note = "note",
     }
 }
 

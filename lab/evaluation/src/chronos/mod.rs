@@ -67,46 +67,26 @@ pub const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// A part of the evaluation; each is one experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Section 3.1.
-    Identify,
-    /// Fig. 4.
-    Scale,
-    /// Figs. 5 and 6.
-    Delay,
-    /// Table 1.
-    Failure,
-    /// Not in the paper: loads above capacity.
-    Overload,
-    /// Not in the paper: up to 10,000 nodes.
-    Nodes,
+punctual_units::named! {
+    /// A part of the evaluation; each is one experiment: the paper's in its order, then ours.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part by name {
+        /// Section 3.1.
+        Identify = "chronos-identify",
+        /// Fig. 4.
+        Scale = "chronos-scale",
+        /// Figs. 5 and 6.
+        Delay = "chronos-delay",
+        /// Table 1.
+        Failure = "chronos-failure",
+        /// Not in the paper: loads above capacity.
+        Overload = "chronos-overload",
+        /// Not in the paper: up to 10,000 nodes.
+        Nodes = "chronos-nodes",
+    }
 }
 
 impl Part {
-    /// All parts: the paper's in its order, then ours.
-    pub const ALL: [Part; 6] = [
-        Part::Identify,
-        Part::Scale,
-        Part::Delay,
-        Part::Failure,
-        Part::Overload,
-        Part::Nodes,
-    ];
-
-    /// The name of the experiment.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Part::Identify => "chronos-identify",
-            Part::Scale => "chronos-scale",
-            Part::Delay => "chronos-delay",
-            Part::Failure => "chronos-failure",
-            Part::Overload => "chronos-overload",
-            Part::Nodes => "chronos-nodes",
-        }
-    }
-
     /// Names of the samples that the runs of this part have.
     fn series(self) -> Vec<&'static str> {
         match self {

@@ -4,19 +4,21 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Verdict on a claim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    Holds,
-    DoesNotHold,
-    /// A premise of the claim does not hold, or nothing was measured: the figure says nothing about the claim.
-    #[default]
-    NotJudged,
-    /// The claim restates the setting, for example a figure of the machine file: that it holds is no finding.
-    Setting,
-    /// No run of this outcome is about the claim.
-    LeftOut,
+punctual_units::named! {
+    /// Verdict on a claim.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Verdict by word {
+        Holds = "holds",
+        DoesNotHold = "does not hold",
+        /// A premise of the claim does not hold, or nothing was measured: the figure says nothing about the claim.
+        #[default]
+        NotJudged = "not judged",
+        /// The claim restates the setting, for example a figure of the machine file: that it holds is no finding.
+        Setting = "setting",
+        /// No run of this outcome is about the claim.
+        LeftOut = "left out",
+    }
 }
 
 impl Verdict {
@@ -26,17 +28,6 @@ impl Verdict {
             (Some(_), _) => Verdict::NotJudged,
             (None, true) => Verdict::Holds,
             (None, false) => Verdict::DoesNotHold,
-        }
-    }
-
-    /// The verdict in words.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Verdict::Holds => "holds",
-            Verdict::DoesNotHold => "does not hold",
-            Verdict::NotJudged => "not judged",
-            Verdict::Setting => "setting",
-            Verdict::LeftOut => "left out",
         }
     }
 

@@ -70,50 +70,29 @@ pub struct LoopPlan {
     pub ways: Vec<Way>,
 }
 
-/// A method of running the loop; the table above has the details.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// The load runs without the loop, as the baseline of its work.
-    Alone,
-    /// Scheduled like all other threads.
-    Ordinary,
-    /// `SCHED_FIFO`, pinned to the measured core.
-    Fifo,
-    /// `SCHED_FIFO`, pinned to a core from which the load is excluded by its affinity.
-    ByHand,
-    /// `SCHED_DEADLINE` with a reservation, on any core.
-    Deadline,
-    /// On an exclusive core.
-    Exclusive,
-    /// On an exclusive core that is lent between jobs.
-    Lent,
+punctual_units::named! {
+    /// A method of running the loop; the table above has the details.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Way by name {
+        /// The load runs without the loop, as the baseline of its work.
+        Alone = "alone",
+        /// Scheduled like all other threads.
+        Ordinary = "ordinary",
+        /// `SCHED_FIFO`, pinned to the measured core.
+        Fifo = "fifo",
+        /// `SCHED_FIFO`, pinned to a core from which the load is excluded by its affinity.
+        ByHand = "by-hand",
+        /// `SCHED_DEADLINE` with a reservation, on any core.
+        Deadline = "deadline",
+        /// On an exclusive core.
+        Exclusive = "exclusive",
+        /// On an exclusive core that is lent between jobs.
+        Lent = "lent",
+    }
 }
 
 impl Way {
-    /// All ways, in the order of the table.
-    pub const ALL: [Way; 7] = [
-        Way::Alone,
-        Way::Ordinary,
-        Way::Fifo,
-        Way::ByHand,
-        Way::Deadline,
-        Way::Exclusive,
-        Way::Lent,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Way::Alone => "alone",
-            Way::Ordinary => "ordinary",
-            Way::Fifo => "fifo",
-            Way::ByHand => "by-hand",
-            Way::Deadline => "deadline",
-            Way::Exclusive => "exclusive",
-            Way::Lent => "lent",
-        }
-    }
-
     /// Whether the loop stays on the probe's core, so that the probe's gaps explain its late jobs.
     const fn is_pinned(self) -> bool {
         matches!(self, Way::Fifo | Way::ByHand | Way::Exclusive | Way::Lent)

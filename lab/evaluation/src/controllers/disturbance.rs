@@ -5,17 +5,19 @@ use punctual_workload::{Active, TaskSpec};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Course of the interference over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disturbance {
-    /// On three cores at once, until the end.
-    Step,
-    /// On one core, then two, then three, [`RAMP_STEP`] apart; ends on all at once.
-    Ramp,
-    /// Alternately on three cores and off, [`HALF_PERIOD`] each.
-    Periodic,
-    /// Alternately on one to three cores and off, each for a time drawn from [`RANDOM`].
-    Random,
+punctual_units::named! {
+    /// Course of the interference over time.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Disturbance by name {
+        /// On three cores at once, until the end.
+        Step = "step",
+        /// On one core, then two, then three, [`RAMP_STEP`] apart; ends on all at once.
+        Ramp = "ramp",
+        /// Alternately on three cores and off, [`HALF_PERIOD`] each.
+        Periodic = "periodic",
+        /// Alternately on one to three cores and off, each for a time drawn from [`RANDOM`].
+        Random = "random",
+    }
 }
 
 /// Time between two additional cores of the ramp.
@@ -43,22 +45,6 @@ pub struct Stretch {
 }
 
 impl Disturbance {
-    pub const ALL: [Disturbance; 4] = [
-        Disturbance::Step,
-        Disturbance::Ramp,
-        Disturbance::Periodic,
-        Disturbance::Random,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Disturbance::Step => "step",
-            Disturbance::Ramp => "ramp",
-            Disturbance::Periodic => "periodic",
-            Disturbance::Random => "random",
-        }
-    }
-
     /// The onset, drawn from the seed, in time since the start of the run.
     pub fn onset(self, seed: u64) -> Nanos {
         let mut draws = ChaCha8Rng::seed_from_u64(seed);

@@ -6,30 +6,20 @@ use super::disturbance::Disturbance;
 use crate::qedb::Mix;
 use crate::samples::{Labels, labels};
 
-/// A control law and its pace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Law {
-    /// LQR-PI at a sample of one second: the baseline.
-    Paper,
-    /// LQR-PI with the same weights, at every job.
-    MimoJob,
-    /// `MimoJob`, which also changes the clock within jobs.
-    MimoWithin,
+punctual_units::named! {
+    /// A control law and its pace, the baseline first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Law by name {
+        /// LQR-PI at a sample of one second: the baseline.
+        Paper = "paper",
+        /// LQR-PI with the same weights, at every job.
+        MimoJob = "mimo-job",
+        /// `MimoJob`, which also changes the clock within jobs.
+        MimoWithin = "mimo-within",
+    }
 }
 
 impl Law {
-    /// All laws, the baseline first.
-    pub const ALL: [Law; 3] = [Law::Paper, Law::MimoJob, Law::MimoWithin];
-
-    /// Name in tables and labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Law::Paper => "paper",
-            Law::MimoJob => "mimo-job",
-            Law::MimoWithin => "mimo-within",
-        }
-    }
-
     /// When the law decides.
     pub const fn pace(self) -> Pace {
         match self {
@@ -44,35 +34,24 @@ impl Law {
     }
 }
 
-/// The model that the law was designed from, relative to the machine and the workload of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
-    /// The model of this machine and this workload.
-    Own,
-    /// The right model, but another workload: the job takes 1.5 times as long, and interferers mostly access data.
-    Outside,
-    /// A model whose gain matrix B has the opposite sign.
-    Reversed,
-    /// A model with a quarter of B: the machine responds four times as strongly as the model says.
-    Weak,
-    /// A model with four times B.
-    Strong,
+punctual_units::named! {
+    /// The model that the law was designed from, relative to the machine and the workload of the run.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Case by name {
+        /// The model of this machine and this workload.
+        Own = "own",
+        /// The right model, but another workload: the job takes 1.5 times as long, and interferers mostly access data.
+        Outside = "outside",
+        /// A model whose gain matrix B has the opposite sign.
+        Reversed = "reversed",
+        /// A model with a quarter of B: the machine responds four times as strongly as the model says.
+        Weak = "weak",
+        /// A model with four times B.
+        Strong = "strong",
+    }
 }
 
 impl Case {
-    pub const ALL: [Case; 5] = [Case::Own, Case::Outside, Case::Reversed, Case::Weak, Case::Strong];
-
-    /// Name in tables and labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Case::Own => "own",
-            Case::Outside => "outside",
-            Case::Reversed => "reversed",
-            Case::Weak => "weak",
-            Case::Strong => "strong",
-        }
-    }
-
     /// Factor on the gain matrix B of the model.
     pub const fn gain(self) -> f64 {
         match self {

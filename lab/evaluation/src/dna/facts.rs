@@ -36,22 +36,14 @@ pub enum SetError {
     },
 }
 
-/// Where a profile's figures come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProfileOrigin {
-    /// Models of the caches and of time.
-    Modelled,
-    /// Counters of a real processor.
-    Counted,
-}
-
-impl ProfileOrigin {
-    /// Name of the kind in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            ProfileOrigin::Modelled => "modelled",
-            ProfileOrigin::Counted => "counted",
-        }
+punctual_units::named! {
+    /// Where a profile's figures come from.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProfileOrigin by name {
+        /// Models of the caches and of time.
+        Modelled = "modelled",
+        /// Counters of a real processor.
+        Counted = "counted",
     }
 }
 

@@ -91,31 +91,18 @@ pub const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// A part of the evaluation; each is one experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Figs. 1 and 2: programs alone.
-    Motivation,
-    /// Fig. 5(a, b): schedulable sets and late jobs.
-    Schedulability,
-    /// Figs. 5(c), 6 and 7: latencies.
-    Latency,
-    /// Table I: time and frequency of decisions.
-    Overhead,
-}
-
-impl Part {
-    /// All parts, in the order of the paper.
-    pub const ALL: [Part; 4] = [Part::Motivation, Part::Schedulability, Part::Latency, Part::Overhead];
-
-    /// Name of the experiment on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Motivation => "dna-motivation",
-            Part::Schedulability => "dna-schedulability",
-            Part::Latency => "dna-latency",
-            Part::Overhead => "dna-overhead",
-        }
+punctual_units::named! {
+    /// A part of the evaluation; each is one experiment, in the paper's order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part by name {
+        /// Figs. 1 and 2: programs alone.
+        Motivation = "dna-motivation",
+        /// Fig. 5(a, b): schedulable sets and late jobs.
+        Schedulability = "dna-schedulability",
+        /// Figs. 5(c), 6 and 7: latencies.
+        Latency = "dna-latency",
+        /// Table I: time and frequency of decisions.
+        Overhead = "dna-overhead",
     }
 }
 

@@ -27,40 +27,24 @@ const UTILISATION: f64 = 3.2;
 /// Costs of refilling, as a share of the upper bound, with their names.
 const SHARES: [(f64, &str); 5] = [(0.0, "0"), (0.125, "1/8"), (0.25, "1/4"), (0.5, "1/2"), (1.0, "1")];
 
-/// A policy with its rule and objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contender {
-    /// The static split with the least largest utilisation; refilling makes no difference.
-    Static,
-    /// The static split that overloads the fewest cores; refilling makes no difference.
-    Fewest,
-    /// DNA, recomputed at every change.
-    EveryChange,
-    /// DNA as published, at every change and every millisecond.
-    Published,
-    /// Bandwidth is lent, and ways move where it pays.
-    Hysteresis,
+punctual_units::named! {
+    /// A policy with its rule and objective.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Contender by title {
+        /// The static split with the least largest utilisation; refilling makes no difference.
+        Static = "static-best",
+        /// The static split that overloads the fewest cores; refilling makes no difference.
+        Fewest = "static-fewest",
+        /// DNA, recomputed at every change.
+        EveryChange = "dna, every change",
+        /// DNA as published, at every change and every millisecond.
+        Published = "dna-paper",
+        /// Bandwidth is lent, and ways move where it pays.
+        Hysteresis = "dna, hysteresis",
+    }
 }
 
 impl Contender {
-    const ALL: [Contender; 5] = [
-        Contender::Static,
-        Contender::Fewest,
-        Contender::EveryChange,
-        Contender::Published,
-        Contender::Hysteresis,
-    ];
-
-    fn title(self) -> &'static str {
-        match self {
-            Contender::Static => "static-best",
-            Contender::Fewest => "static-fewest",
-            Contender::EveryChange => "dna, every change",
-            Contender::Published => "dna-paper",
-            Contender::Hysteresis => "dna, hysteresis",
-        }
-    }
-
     fn variant(self) -> Variant {
         let (policy, rule) = match self {
             Contender::Static => (Policy::StaticBest, Rule::Static),

@@ -10,15 +10,17 @@ use crate::samples::{Labels, labels};
 /// The paper's baseline: left-over resources are handed out.
 pub const VC2M: Policy = Policy::Vc2m(Leftovers::HandedOut);
 
-/// Rule by which a new split is adopted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
-    /// Never: the first split stays.
-    Static,
-    /// Whenever the policy's split changes: the paper's rule.
-    EveryChange,
-    /// Where the gain exceeds the cost of the change, from the base that looking ahead has found.
-    Hysteresis,
+punctual_units::named! {
+    /// Rule by which a new split is adopted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Rule by name {
+        /// Never: the first split stays.
+        Static = "static",
+        /// Whenever the policy's split changes: the paper's rule.
+        EveryChange = "every-change",
+        /// Where the gain exceeds the cost of the change, from the base that looking ahead has found.
+        Hysteresis = "hysteresis",
+    }
 }
 
 /// A column of the comparison.
@@ -28,16 +30,6 @@ pub struct Variant {
     /// Price of ways that change hands.
     pub refill: Refill,
     pub rule: Rule,
-}
-
-impl Rule {
-    pub fn name(self) -> &'static str {
-        match self {
-            Rule::Static => "static",
-            Rule::EveryChange => "every-change",
-            Rule::Hysteresis => "hysteresis",
-        }
-    }
 }
 
 impl Variant {

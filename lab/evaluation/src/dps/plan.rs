@@ -14,81 +14,49 @@
 use super::setting::{Film, READ_AHEAD};
 use crate::samples::{Labels, labels};
 
-/// A part of the evaluation; each is one experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Fig. 3(a): misses by cache size.
-    Cache,
-    /// Fig. 3(b): misses by the wait in the ready queue.
-    Wait,
-    /// Fig. 4: when each frame is done.
-    Timeline,
-    /// Fig. 5: CPU utilisation by medium.
-    Utilisation,
-}
-
-impl Part {
-    /// All parts, in the paper's order.
-    pub const ALL: [Part; 4] = [Part::Cache, Part::Wait, Part::Timeline, Part::Utilisation];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Part::Cache => "dps-cache",
-            Part::Wait => "dps-wait",
-            Part::Timeline => "dps-timeline",
-            Part::Utilisation => "dps-utilisation",
-        }
+punctual_units::named! {
+    /// A part of the evaluation; each is one experiment, in the paper's order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part by name {
+        /// Fig. 3(a): misses by cache size.
+        Cache = "dps-cache",
+        /// Fig. 3(b): misses by the wait in the ready queue.
+        Wait = "dps-wait",
+        /// Fig. 4: when each frame is done.
+        Timeline = "dps-timeline",
+        /// Fig. 5: CPU utilisation by medium.
+        Utilisation = "dps-utilisation",
     }
 }
 
-/// Method of assigning jobs to cores, and of waiting for I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Approach {
-    /// The paper's baseline: blocking I/O under a fair scheduler that does not preempt.
-    Blocking,
-    /// Stock Linux, the player in the fair class.
-    Fair,
-    /// Stock Linux, the player in `SCHED_FIFO`.
-    Fifo,
-    /// The paper's proposal: an exclusive core and polling, whatever the medium.
-    Dual,
-    /// Ours: an exclusive core if admission grants it, polling or blocking by the medium's figures; else like `Fifo`.
-    Computed,
-}
-
-impl Approach {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Approach::Blocking => "blocking",
-            Approach::Fair => "fair",
-            Approach::Fifo => "fifo",
-            Approach::Dual => "dual",
-            Approach::Computed => "computed",
-        }
+punctual_units::named! {
+    /// Method of assigning jobs to cores, and of waiting for I/O.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Approach by name {
+        /// The paper's baseline: blocking I/O under a fair scheduler that does not preempt.
+        Blocking = "blocking",
+        /// Stock Linux, the player in the fair class.
+        Fair = "fair",
+        /// Stock Linux, the player in `SCHED_FIFO`.
+        Fifo = "fifo",
+        /// The paper's proposal: an exclusive core and polling, whatever the medium.
+        Dual = "dual",
+        /// Ours: an exclusive core if admission grants it, polling or blocking by the medium's figures; else like
+        /// `Fifo`.
+        Computed = "computed",
     }
 }
 
-/// Medium of the player's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Byte-addressable memory, used by the player alone.
-    Pcm,
-    /// The flash that the interactive jobs use.
-    Flash,
-    /// A disk, used by the player alone.
-    Hdd,
-}
-
-impl Source {
-    /// All sources, in the order of the speeds in Table 1.
-    pub const ALL: [Source; 3] = [Source::Pcm, Source::Flash, Source::Hdd];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Source::Pcm => "pcm",
-            Source::Flash => "flash",
-            Source::Hdd => "hdd",
-        }
+punctual_units::named! {
+    /// Medium of the player's file, in the order of the speeds in Table 1.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Source by name {
+        /// Byte-addressable memory, used by the player alone.
+        Pcm = "pcm",
+        /// The flash that the interactive jobs use.
+        Flash = "flash",
+        /// A disk, used by the player alone.
+        Hdd = "hdd",
     }
 }
 

@@ -55,29 +55,20 @@ pub const LIMIT: Nanos = Nanos::from_secs(1_000);
 /// The read-ahead of stock Linux, in pages: 128 KiB.
 pub const READ_AHEAD: u32 = 32;
 
-/// A film, by its bit rate, which determines the pages that are read for a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Film {
-    /// 48 Mbit/s: the maximum of film and sound on a Blu-ray disc. 61 pages of 4 KiB a frame.
-    Bd,
-    /// 20 Mbit/s: broadcast high definition. 25 pages.
-    Hd,
-    /// 10.08 Mbit/s: the maximum of a DVD. 13 pages.
-    Dvd,
+punctual_units::named! {
+    /// A film, by its bit rate, which determines the pages that are read for a frame; that of the claims first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Film by name {
+        /// 48 Mbit/s: the maximum of film and sound on a Blu-ray disc. 61 pages of 4 KiB a frame.
+        Bd = "bd",
+        /// 20 Mbit/s: broadcast high definition. 25 pages.
+        Hd = "hd",
+        /// 10.08 Mbit/s: the maximum of a DVD. 13 pages.
+        Dvd = "dvd",
+    }
 }
 
 impl Film {
-    /// All films, that of the claims first.
-    pub const ALL: [Film; 3] = [Film::Bd, Film::Hd, Film::Dvd];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Film::Bd => "bd",
-            Film::Hd => "hd",
-            Film::Dvd => "dvd",
-        }
-    }
-
     pub const fn bits_per_second(self) -> f64 {
         match self {
             Film::Bd => 48e6,

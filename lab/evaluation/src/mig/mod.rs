@@ -71,45 +71,26 @@ pub const EXPERIMENTS: [Experiment; 7] = [
     },
 ];
 
-/// A part of the evaluation; each is one experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Figs. 2 and 7.
-    Cost,
-    /// Fig. 6.
-    Daemons,
-    /// Figs. 10 to 14.
-    Map,
-    /// Fig. 15.
-    Queues,
-    /// Fig. 16.
-    Checkpoint,
-    /// Not in the paper: our policies on random machines.
-    Policies,
+punctual_units::named! {
+    /// A part of the evaluation; each is one experiment: the paper's in its order, then ours.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part by name {
+        /// Figs. 2 and 7.
+        Cost = "mig-cost",
+        /// Fig. 6.
+        Daemons = "mig-daemons",
+        /// Figs. 10 to 14.
+        Map = "mig-map",
+        /// Fig. 15.
+        Queues = "mig-queues",
+        /// Fig. 16.
+        Checkpoint = "mig-checkpoint",
+        /// Not in the paper: our policies on random machines.
+        Policies = "mig-policies",
+    }
 }
 
 impl Part {
-    /// All parts: the paper's in its order, then ours.
-    pub const ALL: [Part; 6] = [
-        Part::Cost,
-        Part::Daemons,
-        Part::Map,
-        Part::Queues,
-        Part::Checkpoint,
-        Part::Policies,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Part::Cost => "mig-cost",
-            Part::Daemons => "mig-daemons",
-            Part::Map => "mig-map",
-            Part::Queues => "mig-queues",
-            Part::Checkpoint => "mig-checkpoint",
-            Part::Policies => "mig-policies",
-        }
-    }
-
     /// Names of the samples that the runs of this part have.
     fn series(self) -> Vec<&'static str> {
         match self {

@@ -65,35 +65,24 @@ pub struct MoviePlan {
     pub neighbours: Neighbours,
 }
 
-/// A way to run the player; the table above has the details.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Arm {
-    Alone,
-    /// Blocking reads, fair scheduling.
-    Fair,
-    /// Blocking reads, real-time scheduling.
-    Fifo,
-    /// Mapped memory, an exclusive core.
-    Dual,
-    /// The device polled, an exclusive core.
-    DualDisk,
+punctual_units::named! {
+    /// A way to run the player; the table above has the details.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Arm by name {
+        Alone = "alone",
+        /// Blocking reads, fair scheduling.
+        Fair = "fair",
+        /// Blocking reads, real-time scheduling.
+        Fifo = "fifo",
+        /// Mapped memory, an exclusive core.
+        Dual = "dual",
+        /// The device polled, an exclusive core.
+        DualDisk = "dual-disk",
+    }
 }
 
 impl Arm {
-    /// All arms, in the order of the table.
-    pub const ALL: [Arm; 5] = [Arm::Alone, Arm::Fair, Arm::Fifo, Arm::Dual, Arm::DualDisk];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Arm::Alone => "alone",
-            Arm::Fair => "fair",
-            Arm::Fifo => "fifo",
-            Arm::Dual => "dual",
-            Arm::DualDisk => "dual-disk",
-        }
-    }
-
     /// Whether the player runs on an exclusive core.
     pub const fn exclusive(self) -> bool {
         matches!(self, Arm::Dual | Arm::DualDisk)

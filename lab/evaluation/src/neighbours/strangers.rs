@@ -14,33 +14,23 @@ use serde::Serialize;
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A program that runs in a loop. Its failures are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stranger {
-    /// Links a small program, by lld where the Rust toolchain or the machine has it, and runs it.
-    Link,
-    /// Starts a Java virtual machine that compiles and runs a program.
-    Jvm,
-    /// Runs a Go program with a goroutine per core.
-    Go,
-    /// Runs a parallel loop of OpenMP.
-    Openmp,
+punctual_units::named! {
+    /// A program that runs in a loop. Its failures are counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Stranger by name {
+        /// Links a small program, by lld where the Rust toolchain or the machine has it, and runs it.
+        Link = "link",
+        /// Starts a Java virtual machine that compiles and runs a program.
+        Jvm = "jvm",
+        /// Runs a Go program with a goroutine per core.
+        Go = "go",
+        /// Runs a parallel loop of OpenMP.
+        Openmp = "openmp",
+    }
 }
 
 impl Stranger {
-    pub const ALL: [Stranger; 4] = [Stranger::Link, Stranger::Jvm, Stranger::Go, Stranger::Openmp];
-
-    /// Name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stranger::Link => "link",
-            Stranger::Jvm => "jvm",
-            Stranger::Go => "go",
-            Stranger::Openmp => "openmp",
-        }
-    }
-
     /// Two shell scripts: one that prepares the program in a folder, and one that runs it there.
     fn scripts(self) -> (&'static str, &'static str) {
         match self {

@@ -26,26 +26,17 @@ const TIMED: usize = 400;
 /// Limit of corrections of the number of records.
 const CORRECTIONS: usize = 6;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
-    Ours,
-    Redis,
-    /// `haproxy`, in front of the Redis server.
-    Haproxy,
+punctual_units::named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ServerKind by name {
+        Ours = "punctual serve",
+        Redis = "Redis",
+        /// `haproxy`, in front of the Redis server.
+        Haproxy = "HAProxy before Redis",
+    }
 }
 
 impl ServerKind {
-    /// All kinds, in the order of the report.
-    pub const ALL: [ServerKind; 3] = [ServerKind::Ours, ServerKind::Redis, ServerKind::Haproxy];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ServerKind::Ours => "punctual serve",
-            ServerKind::Redis => "Redis",
-            ServerKind::Haproxy => "HAProxy before Redis",
-        }
-    }
-
     /// The program that must be installed, and the argument with which it prints its version.
     pub fn program(self) -> Option<(&'static str, &'static str)> {
         match self {

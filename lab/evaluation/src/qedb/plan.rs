@@ -17,43 +17,22 @@ use super::approach::{APPROACHES, Approach, DrrGoal};
 use super::setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, EVALUATION_JOB, Interference, JobTimes, MIXES, Mix};
 use crate::samples::{Labels, labels};
 
-/// A part of the evaluation; each is one experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Fig. 3: response times beside interfering cores, by clock.
-    Interference,
-    /// Fig. 4: data response time by QoD.
-    Qod,
-    /// Fig. 6: identification, and the control law designed from it.
-    Identify,
-    /// Fig. 7: mixes on one interfering core.
-    Average,
-    /// Fig. 8 and 9: the two extreme mixes on one to three cores.
-    Cores,
-    /// Fig. 10: a disturbance comes and goes.
-    Transient,
-}
-
-impl Part {
-    /// All parts, in the paper's order.
-    pub const ALL: [Part; 6] = [
-        Part::Interference,
-        Part::Qod,
-        Part::Identify,
-        Part::Average,
-        Part::Cores,
-        Part::Transient,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Part::Interference => "qedb-interference",
-            Part::Qod => "qedb-qod",
-            Part::Identify => "qedb-identify",
-            Part::Average => "qedb-average",
-            Part::Cores => "qedb-cores",
-            Part::Transient => "qedb-transient",
-        }
+punctual_units::named! {
+    /// A part of the evaluation; each is one experiment, in the paper's order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Part by name {
+        /// Fig. 3: response times beside interfering cores, by clock.
+        Interference = "qedb-interference",
+        /// Fig. 4: data response time by QoD.
+        Qod = "qedb-qod",
+        /// Fig. 6: identification, and the control law designed from it.
+        Identify = "qedb-identify",
+        /// Fig. 7: mixes on one interfering core.
+        Average = "qedb-average",
+        /// Fig. 8 and 9: the two extreme mixes on one to three cores.
+        Cores = "qedb-cores",
+        /// Fig. 10: a disturbance comes and goes.
+        Transient = "qedb-transient",
     }
 }
 

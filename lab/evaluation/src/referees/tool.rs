@@ -30,16 +30,18 @@ const THREAD: &str = "player";
 /// Base name of the log of `rt-app`; the thread's name follows.
 const LOG: &str = "rt-app";
 
-/// A tool that measures latencies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Referee {
-    /// Measures how late a thread wakes.
-    Cyclictest,
-    /// Measures gaps in a loop that never sleeps.
-    Oslat,
-    /// Measures how late a thread wakes that computes in every period, and whether it is done by the next.
-    RtApp,
+punctual_units::named! {
+    /// A tool that measures latencies.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Referee by program {
+        /// Measures how late a thread wakes.
+        Cyclictest = "cyclictest",
+        /// Measures gaps in a loop that never sleeps.
+        Oslat = "oslat",
+        /// Measures how late a thread wakes that computes in every period, and whether it is done by the next.
+        RtApp = "rt-app",
+    }
 }
 
 /// Parameters of a run of a tool.
@@ -55,17 +57,6 @@ pub(super) struct Setting<'s> {
 }
 
 impl Referee {
-    pub const ALL: [Referee; 3] = [Referee::Cyclictest, Referee::Oslat, Referee::RtApp];
-
-    /// Name of the program to run.
-    pub const fn program(self) -> &'static str {
-        match self {
-            Referee::Cyclictest => "cyclictest",
-            Referee::Oslat => "oslat",
-            Referee::RtApp => "rt-app",
-        }
-    }
-
     /// Description of the measured quantity, for the report.
     pub const fn measures(self) -> &'static str {
         match self {

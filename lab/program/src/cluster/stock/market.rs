@@ -52,30 +52,22 @@ impl Random {
     }
 }
 
-/// The kinds of requests, as in the paper's testbed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Prices of 60 to 100 stocks.
-    ViewStock,
-    /// Prices and holdings of 30 to 50 stocks of the portfolio.
-    ViewPortfolio,
-    Purchase,
-    Sale,
+punctual_units::named! {
+    /// The kinds of requests, as in the paper's testbed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Kind by name {
+        /// Prices of 60 to 100 stocks.
+        ViewStock = "view-stock",
+        /// Prices and holdings of 30 to 50 stocks of the portfolio.
+        ViewPortfolio = "view-portfolio",
+        Purchase = "purchase",
+        Sale = "sale",
+    }
 }
 
 impl Kind {
     pub const QUERIES: [Kind; 2] = [Kind::ViewStock, Kind::ViewPortfolio];
     pub const ORDERS: [Kind; 2] = [Kind::Purchase, Kind::Sale];
-    pub const ALL: [Kind; 4] = [Kind::ViewStock, Kind::ViewPortfolio, Kind::Purchase, Kind::Sale];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::ViewStock => "view-stock",
-            Kind::ViewPortfolio => "view-portfolio",
-            Kind::Purchase => "purchase",
-            Kind::Sale => "sale",
-        }
-    }
 }
 
 /// A user of the market.
