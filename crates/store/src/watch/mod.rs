@@ -329,15 +329,29 @@ impl<O: Os> Watch<O> {
     /// As [`wait`](Watch::wait), with the [label](crate::WriteTransaction::label) of the transaction; 0 without.
     pub fn wait_labelled(&mut self, deadline: Time) -> Option<(Change<'_>, u8)> {
         let kind = loop {
-            match self.next() {
-                Some(kind) => break kind,
-                None => match self.watcher.parker.park_until(deadline) {
-                    Wake::Woken => {}
-                    Wake::TimedOut => break self.next()?,
-                },
+            if let Some(kind) = self.next() {
+                break kind;
+            }
+            if self.is_ended() || self.watcher.parker.park_until(deadline) == Wake::TimedOut {
+                break self.next()?;
             }
         };
         Some(self.change(kind))
+    }
+
+    /// A function that ends this watch from any thread: nothing is noted any more, and waits return `None` once all
+    /// notes are taken.
+    pub fn ender(&self) -> impl Fn() + Send + Sync + use<O> {
+        let watcher = Arc::clone(&self.watcher);
+        move || {
+            watcher.live.store(false, Ordering::Release);
+            watcher.parker.unpark();
+        }
+    }
+
+    /// Whether [`ender`](Watch::ender)'s function was called.
+    pub fn is_ended(&self) -> bool {
+        !self.watcher.live.load(Ordering::Acquire)
     }
 
     fn next(&mut self) -> Option<ChangeKind> {

@@ -226,6 +226,30 @@ fn a_watch_is_woken_by_the_install_and_not_before() {
     }
 }
 
+/// Virtual time: a wait without bound ends as the watch does, and the notes before that are taken first.
+#[test]
+fn a_watch_ends_from_another_thread_behind_its_notes() {
+    for seed in 0..50 {
+        let os = VirtualOs::new(seed);
+        let store = Store::open(Memory::default(), os.clone(), StoreOptions::default()).unwrap();
+        let mut watch = store.watch(WatchTarget::Key(b"key"), 4).unwrap();
+        let end = watch.ender();
+        let watches = || {
+            let told = watch.wait(Time::MAX).map(OwnedChange::from);
+            assert_eq!(told, Some(OwnedChange::Put(b"key".to_vec())));
+            assert_eq!(watch.wait(Time::MAX), None);
+            assert!(watch.is_ended());
+        };
+        let ends = || {
+            store.put(b"key", b"1").unwrap();
+            os.sleep(Nanos(seed % 2));
+            end();
+            store.put(b"key", b"2").unwrap();
+        };
+        os.together(vec![Thread::new("watches", watches), Thread::new("ends", ends)]);
+    }
+}
+
 /// A transaction that had begun before the watch is over when the watch begins.
 #[test]
 fn no_change_falls_between_a_read_and_the_watch_before_it() {
