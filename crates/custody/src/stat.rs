@@ -9,11 +9,17 @@ use punctual_os::linux::errno;
 
 use super::undo::{Errno, Fd};
 
-/// Indices of a thread's state, flags and start time in its `stat`, counted behind the program's name
-/// (proc_pid_stat(5), fields 3, 9 and 22).
+/// Indices of a thread's state, flags, start time, core, priority and policy in its `stat`, counted behind the
+/// program's name (proc_pid_stat(5), fields 3, 9, 22 and 39 to 41).
 const STATE: usize = 0;
 const FLAGS: usize = 6;
 const START_TIME: usize = 19;
+const CORE: usize = 36;
+const PRIORITY: usize = 37;
+const POLICY: usize = 38;
+
+/// Number of the policy (linux/sched.h), which libc lacks for some C libraries.
+const SCHED_DEADLINE: u32 = 6;
 
 /// Longest path below `/proc` that is made here, with its terminating zero, in bytes.
 pub(crate) const PATH_BYTES: usize = 64;
@@ -57,6 +63,25 @@ pub fn of(number: i32) -> Option<(bool, u64)> {
     let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
     let stat = read_file(proc_path(number, c"stat", &mut path)?, &mut stat).ok()?;
     Some((ended(stat), started(stat)?))
+}
+
+/// Whether thread `number` runs or is ready to run.
+pub fn is_ready(number: i32) -> bool {
+    let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
+    let stat = proc_path(number, c"stat", &mut path).and_then(|path| read_file(path, &mut stat).ok());
+    stat.is_some_and(|stat| field(stat, STATE) == Some(b"R"))
+}
+
+/// The core on which a real-time thread runs or is ready to run, and its rank among such threads: its priority, 1 to
+/// 99, or 100 under `SCHED_DEADLINE`. `None` for any other thread.
+pub fn ready_in_real_time(stat: &[u8]) -> Option<(u32, u32)> {
+    let number = |index| std::str::from_utf8(field(stat, index)?).ok()?.parse::<u32>().ok();
+    let rank = match number(POLICY)? {
+        SCHED_DEADLINE => 100,
+        _ => number(PRIORITY)?,
+    };
+    let ready = field(stat, STATE) == Some(b"R") && rank > 0;
+    ready.then(|| Some((number(CORE)?, rank))).flatten()
 }
 
 /// Writes the path `/proc/NUMBER/FILE` into `room`.

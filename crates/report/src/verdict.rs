@@ -272,12 +272,13 @@ fn unprotected(report: &RunReport) -> Option<String> {
     ))
 }
 
-/// A core that another program filled so that the kernel throttled this run's threads, too.
+/// A core that another program filled, so that real-time threads of this run did not run there: they have lower
+/// priorities, or the kernel throttled all.
 fn filled_core(report: &RunReport) -> Option<String> {
     let filled = report.summary.filled_cores.first()?;
     Some(format!(
-        "{} filled core {} for {:.0} s, so the kernel throttled all real-time threads there, also of this \
-         run; stop it, or give it another core (taskset).",
+        "{} filled core {} for {:.0} s, so that real-time threads of this run did not run there; stop it, or give \
+         it another core (taskset).",
         causes::thread(&filled.by),
         filled.core,
         filled.seconds

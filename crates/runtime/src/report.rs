@@ -744,7 +744,7 @@ pub struct ControllerCosts {
     pub core_share: Option<f64>,
 }
 
-/// A core that real-time threads of another process filled, so that the kernel throttled all real-time threads there.
+/// A core that real-time threads of another process filled, so that those of this run did not run there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FilledCore {
     /// Number of the core.

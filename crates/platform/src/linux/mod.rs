@@ -27,6 +27,7 @@ pub mod real_time;
 pub mod resctrl;
 pub mod run_queue;
 pub mod shared_memory;
+pub mod starvation;
 pub mod switches;
 #[cfg(test)]
 mod testing;

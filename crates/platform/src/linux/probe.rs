@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 
 use hdrhistogram::Histogram;
@@ -20,6 +20,7 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 use super::exclusive::ExclusiveCore;
+use super::starvation::{self, STARVES_AFTER, StarvationGuard};
 use super::thread::Tid;
 use super::{refused, thread};
 use crate::Refusal;
@@ -69,6 +70,8 @@ pub struct GapLog {
     gaps: VecDeque<Gap>,
     oversleeps: Histogram<u64>,
     max: Nanos,
+    /// The last wake-up.
+    woke: Time,
 }
 
 impl Default for GapLog {
@@ -80,6 +83,7 @@ impl Default for GapLog {
             oversleeps: Histogram::new_with_bounds(1, OVERSLEEP_MAX.0, EXACT_TO_DIGITS)
                 .expect("bounds and digits are constants in the histogram's range"),
             max: Nanos::ZERO,
+            woke: LinuxOs.now(),
         }
     }
 }
@@ -91,6 +95,7 @@ impl GapLog {
         let oversleep = woke.since(asked);
         self.oversleeps.saturating_record(oversleep.0);
         self.max = self.max.max(oversleep);
+        self.woke = woke;
         if oversleep >= GAP_AT_LEAST {
             if self.gaps.len() == GAPS_MAX {
                 self.gaps.pop_front();
@@ -179,10 +184,12 @@ impl GapProbe {
         }
         let shared = Arc::new(ProbeState::default());
         let (tell, told) = mpsc::sync_channel(1);
+        let (tell_thread, thread_told) = mpsc::sync_channel(1);
         let probe = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("gap-probe-{core}"))
             .spawn(move || {
+                let _ = tell_thread.send(Tid::current());
                 let ready = place().and_then(|()| thread::real_time(priority));
                 let may_run = ready.is_ok();
                 let ready = ready.map(|()| Tid::current());
@@ -191,9 +198,19 @@ impl GapProbe {
                 }
             })
             .map_err(|why| refused(what(), why, "raise the limit on threads (ulimit -u)"))?;
-        let tid = match told.recv() {
-            Ok(ready) => ready?,
-            Err(_) => return Err(refused(what(), "its thread ended", "this is a defect worth reporting")),
+        let mut guard = thread_told.recv().ok().map(StarvationGuard::new);
+        let tid = loop {
+            match told.recv_timeout(STARVES_AFTER) {
+                Ok(ready) => break ready?,
+                // A probe of other cores is none of this one: its thread ends as soon as it runs.
+                Err(RecvTimeoutError::Timeout) if guard.as_mut().and_then(StarvationGuard::look).is_some() => {
+                    return Err(starvation::refusal(core, priority));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(refused(what(), "its thread ended", "this is a defect worth reporting"));
+                }
+            }
         };
         Ok(GapProbe {
             core,
@@ -222,6 +239,12 @@ impl GapProbe {
         self.shared.log.lock().longest_gap(from, to, false)
     }
 
+    /// Time from the probe's last wake-up to `now`: far above its period while a thread of a higher priority has the
+    /// core.
+    pub fn since_wake(&self, now: Time) -> Nanos {
+        now.since(self.shared.log.lock().woke)
+    }
+
     /// The longest time within `from` to `to` for which this process was stopped, as far as the probe saw it; zero if
     /// it was not. Such a time is no gap of the core.
     pub fn longest_stop(&self, from: Time, to: Time) -> Nanos {
@@ -239,7 +262,7 @@ impl Drop for GapProbe {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // The thread ends within a period. A panic in it has been printed already.
-            let _ = thread.join();
+            let _ = starvation::join(thread, self.tid);
         }
     }
 }

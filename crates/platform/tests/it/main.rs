@@ -7,3 +7,4 @@ mod exclusive_neighbours;
 mod exclusive_put_back;
 mod linux_machine;
 mod put_back;
+mod starvation;

@@ -7,11 +7,13 @@
 use std::collections::BTreeSet;
 
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place};
+use punctual_platform::linux::starvation::filled_cores;
 use punctual_platform::linux::{AnnouncedTask, LinuxMachine, Others};
 use punctual_platform::{Machine, Refusal};
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::UpdateMode;
 
+use super::TASK_PRIORITY;
 use super::shared::{protection, unprotected};
 use crate::error::RuntimeError;
 use crate::report::{LoadReport, Protection, unfit};
@@ -54,11 +56,16 @@ pub fn place_beside(
 ) -> Result<PlacedBeside, RuntimeError> {
     let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
     let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
+    let filled = filled_cores(&machine.offers().cores, TASK_PRIORITY);
     let decided = machine.journal().announce(|others| {
         for (name, request) in tasks {
             check_claims(name, request, others)?;
         }
         let mut protections = Vec::new();
+        let others = &Others {
+            claims: others.claims.iter().chain(&filled).cloned().collect(),
+            ..others.clone()
+        };
         let cores = unclaimed(&machine.offers().cores, others, &requests, &mut protections);
         let limits = limits_of(limits, &cores, others);
         let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, &names, others))?;

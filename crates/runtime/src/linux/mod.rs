@@ -39,6 +39,7 @@ mod seats;
 mod sensor;
 mod service;
 mod shared;
+mod starvation;
 mod task;
 mod tasks;
 pub mod tenancy;

@@ -19,6 +19,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 
 use super::known::JobFacts;
 use super::mailbox::Mailbox;
+use super::starvation::Roster;
 use super::tasks::TaskState;
 use crate::causes::SkippedWhile;
 use crate::error::RuntimeError;
@@ -302,6 +303,8 @@ pub(super) struct ThreadPlace {
     pub(super) bounded: Option<BestEffort>,
     /// The thread's role on an exclusive core; `None`: not on one.
     pub(super) tenure: Option<Tenure>,
+    /// Whether it is a thread of the runtime, not of a task.
+    pub(super) serves: bool,
 }
 
 /// A thread's role on an exclusive core.
@@ -325,6 +328,7 @@ pub(super) struct ThreadStart {
     pub(super) place: ThreadPlace,
     pub(super) ready: Sender<Ready>,
     pub(super) go: Receiver<Time>,
+    roster: Roster,
 }
 
 impl ThreadStart {
@@ -338,7 +342,11 @@ impl ThreadStart {
             priority,
             bounded,
             tenure,
+            serves,
         } = &self.place;
+        if let Some(priority) = priority {
+            self.roster.enter(role, *core, *priority);
+        }
         let mut lendee = None;
         let mut obtained = vec![match tenure {
             None => protection(format!("{role}: on core {core}"), thread::pin(*core)),
@@ -368,6 +376,9 @@ impl ThreadStart {
         }
         self.ready.send(Ready { obtained, real_time }).ok()?;
         let at = self.go.recv().ok()?;
+        if !serves {
+            self.roster.started();
+        }
         Some(StartedThread { at, _lendee: lendee })
     }
 }
@@ -390,16 +401,18 @@ pub(super) struct ThreadGroup<'scope, 'env> {
     unready: usize,
     /// Real-time threads among those that have reported.
     real_time: Vec<(CoreId, Tid)>,
+    roster: Roster,
 }
 
 impl<'scope, 'env> ThreadGroup<'scope, 'env> {
-    pub(super) fn new(scope: &'scope Scope<'scope, 'env>) -> Self {
+    pub(super) fn new(scope: &'scope Scope<'scope, 'env>, roster: Roster) -> Self {
         ThreadGroup {
             scope,
             ready: channel(),
             go: Vec::new(),
             unready: 0,
             real_time: Vec::new(),
+            roster,
         }
     }
 
@@ -415,6 +428,7 @@ impl<'scope, 'env> ThreadGroup<'scope, 'env> {
             place,
             ready: self.ready.0.clone(),
             go: gone,
+            roster: self.roster.clone(),
         };
         let started = thread.spawn_scoped(self.scope, move || body(thread_start));
         let thread = started.map_err(|why| RuntimeError::Thread { role, why })?;

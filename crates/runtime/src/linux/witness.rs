@@ -175,7 +175,7 @@ impl<'p> Witness<'p> {
                 .is_some_and(|(busy, then)| busy.saturating_sub(then) < passed.scaled(FULL_SHARE));
             let gap = match self.probe {
                 _ if own_core == Some(*core) => kept_off,
-                Some(probe) if *core == self.core => probe.longest_gap(self.filled_at, now),
+                Some(probe) if *core == self.core => probe.longest_gap(self.filled_at, now).max(probe.since_wake(now)),
                 _ => KEPT_OFF,
             };
             // Most seconds end here.

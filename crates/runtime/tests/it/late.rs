@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
-use punctual_platform::linux::thread::{current_core, pin, real_time};
+use punctual_platform::linux::thread::{allowed_cores, current_core, pin, real_time};
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::TaskReport;
 use punctual_store::{Store, StoreOptions};
-use punctual_testing::{machine, wait_ok, wait_until};
+use punctual_testing::{SetOnDrop, machine, wait_ok, wait_until};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::Cause;
 
@@ -115,7 +115,8 @@ fn a_job_that_hangs_at_the_end_of_the_run_is_late_in_its_report() {
 
 #[test]
 fn releases_of_a_thread_without_a_core_are_late() {
-    const HOG: u8 = 90;
+    // Between the task and the control thread, which may have the same core.
+    const HOG: u8 = 85;
     static CORE: AtomicU32 = AtomicU32::new(u32::MAX);
     let _machine = machine();
     if let Err(refusal) = std::thread::spawn(|| real_time(HOG)).join().unwrap() {
@@ -146,4 +147,37 @@ fn releases_of_a_thread_without_a_core_are_late() {
     let report = runtime.wait().unwrap().report;
     assert!(report.tasks[0].late >= during.late, "{:#?}", report.tasks[0]);
     adds_up(&report.tasks[0]);
+}
+
+/// Without the control thread nothing would be counted, and the run would have no end.
+#[test]
+fn a_run_goes_on_and_ends_though_threads_of_others_fill_a_core_of_it() {
+    /// Above all threads of a run.
+    const HOG: u8 = 97;
+    let _machine = machine();
+    let allowed = std::thread::spawn(|| real_time(HOG).map(|()| allowed_cores()));
+    let cores = match allowed.join().unwrap() {
+        Ok(cores) if cores.len() > 1 => cores,
+        Ok(_) => return eprintln!("skipped: one core"),
+        Err(refusal) => return eprintln!("skipped: {refusal}"),
+    };
+    let runtime = runtime();
+    runtime.task("steers").every(PERIOD).run(|_| ()).unwrap();
+    // One of them has the control thread.
+    for core in cores {
+        let (over, fills) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let _over = SetOnDrop(&over);
+            scope.spawn(|| {
+                pin(core).and_then(|()| real_time(HOG)).unwrap();
+                fills.store(true, Ordering::Relaxed);
+                while !over.load(Ordering::Relaxed) {}
+            });
+            wait_until("the core is filled", || fills.load(Ordering::Relaxed));
+            wait_ok("figures", || runtime.figures().map_err(Box::new));
+        });
+    }
+    let notes = runtime.stop().unwrap().report.summary.notes;
+    let relieved = |note: &String| note.starts_with("thread control could not run on core");
+    assert!(notes.iter().any(relieved), "{notes:?}");
 }

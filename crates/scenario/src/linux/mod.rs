@@ -9,7 +9,7 @@ pub(crate) mod split;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual_cores::{Limits, Placement, Seat};
 use punctual_engines::Lmdb;
@@ -18,6 +18,8 @@ use punctual_loop::RegulatorOptions;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
+use punctual_platform::linux::starvation::{STARVES_AFTER, StarvationGuard};
+use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, thread};
 use punctual_platform::{CoreChoice, KnobId, Machine, Neighbours, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
@@ -453,9 +455,11 @@ fn measure(setup: &RunSetup, core: CoreId, watch: Watch) -> Result<MeasuredCosts
     let store = open_store(setup, &path, map_bytes, &sensors, &emulated)?;
     fill(&store, needs, Fill::Anew, watch)?;
     let stop = AtomicBool::new(false);
+    let (tell, told) = std::sync::mpsc::channel();
     let measured = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("calibration".into());
         let worker = thread.spawn_scoped(scope, || {
+            let _ = tell.send(Tid::current());
             // Where placement is refused, the run's own report says so.
             let _: [Result<(), Refusal>; 2] = [thread::pin(core), thread::real_time(TASK_PRIORITY)];
             calibrate::costs(
@@ -472,9 +476,15 @@ fn measure(setup: &RunSetup, core: CoreId, watch: Watch) -> Result<MeasuredCosts
             role: "calibration".into(),
             why,
         })?;
+        let mut guard = told.recv().ok().map(StarvationGuard::new);
+        let mut looked = Instant::now();
         while !worker.is_finished() {
             if watch(Progress::Waiting).is_break() {
                 stop.store(true, Ordering::Relaxed);
+            }
+            if looked.elapsed() >= STARVES_AFTER {
+                looked = Instant::now();
+                guard.as_mut().and_then(StarvationGuard::look);
             }
             std::thread::sleep(ASKED_EVERY);
         }

@@ -31,6 +31,7 @@ use super::exclusive::{AskedTasks, Exclusive, TaskPlacement, limits_beside};
 use super::seats::CorePin;
 use super::service::{RuntimeFigures, TaskHandle};
 use super::shared::{RunState, protection};
+use super::starvation::{Relieving, Roster};
 use super::witness::Witness;
 use super::{PROBE_PERIOD, PROBE_PRIORITY, RunOptions, RuntimeBuilder, TOLD_MAX, TaskSetup};
 use crate::collector::Ending;
@@ -206,13 +207,20 @@ impl<E: Engine + 'static> Keeper<E> {
     fn run_threads(&mut self, placed: TaskPlacement, witness: Witness<'_>) -> Result<RunResult, RuntimeError> {
         let (prepared, shared, options) = (&mut self.prepared, &*self.shared, self.options.clone());
         let (tell, told) = sync_channel(TOLD_MAX);
-        std::thread::scope(|scope| {
-            let (mut run, header) = StartedRun::start(scope, prepared, options, shared, placed, witness, tell)?;
+        let roster = Roster::default();
+        let relieving = Relieving::start(roster.clone(), Arc::clone(&self.shared))?;
+        let ran = std::thread::scope(|scope| {
+            let to = (tell, roster);
+            let (mut run, header) = StartedRun::start(scope, prepared, options, shared, placed, witness, to)?;
             // The caller that started the runtime may have gone; the run continues until it is stopped.
             let _ = self.started.send(header);
             run.threads.obey(&self.commands, &told, self.watcher.take());
             run.collect()
-        })
+        });
+        let notes = relieving.end();
+        let mut ran: RunResult = ran?;
+        notes.into_iter().for_each(|note| ran.controlled.collector.note(note));
+        Ok(ran)
     }
 }
 

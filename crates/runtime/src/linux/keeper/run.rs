@@ -27,6 +27,7 @@ use crate::linux::exclusive::{Exclusive, TaskPlacement};
 use crate::linux::feeder::{Feed, install};
 use crate::linux::reported::ReportedTask;
 use crate::linux::shared::{RunState, ThreadGroup, ThreadStart, join};
+use crate::linux::starvation::Roster;
 use crate::linux::tasks::sleep_until;
 use crate::linux::tenancy::{Accountant, Observer};
 use crate::linux::witness::Witness;
@@ -73,7 +74,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         shared: &'scope RunState,
         placed: TaskPlacement,
         witness: Witness<'scope>,
-        tell: SyncSender<ControlMessage>,
+        (tell, roster): (SyncSender<ControlMessage>, Roster),
     ) -> Result<(Self, RunHeader), RuntimeError> {
         let goal = options.regulator.goal;
         let reported = prepared.reported.take();
@@ -109,7 +110,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             accountants.iter().for_each(Accountant::record);
         }
 
-        let mut threads = RunThreads::new(ThreadGroup::new(scope), shared, store, list, &options);
+        let mut threads = RunThreads::new(ThreadGroup::new(scope, roster), shared, store, list, &options);
         let making = LinuxOs.now();
         threads.start(tasks, &requests, placement, placed.exclusive)?;
         let reports = reported

@@ -302,6 +302,7 @@ impl TaskList {
     pub(super) fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
         let mut thread = at(name, first_core(seat), seat.chair().map(priority));
         thread.role = name.into();
+        thread.serves = false;
         let exclusive = |core: CoreId| self.taken(core);
         match seat {
             Seat::RealTime(_) => thread,
@@ -370,5 +371,6 @@ pub(super) fn at(name: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace 
         priority,
         bounded: None,
         tenure: None,
+        serves: true,
     }
 }

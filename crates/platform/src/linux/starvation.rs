@@ -1,0 +1,175 @@
+//! Threads of this process that starve: real-time threads of other programs fill their cores.
+//!
+//! Nothing else ends that wait. The kernel's throttling and its fair server give time to ordinary threads only
+//! (sched(7)), and a process with a starving thread cannot even be killed.
+
+use std::fs;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use punctual_custody::core_mask::{affinity_of, set_affinity};
+use punctual_custody::stat;
+use punctual_units::{CoreId, Nanos};
+
+use super::thread::{self, Scheduling, Tid, cpu_time_of, name_of, scheduling, set_scheduling};
+use super::{KernelTree, refused};
+use crate::Refusal;
+
+/// How long a thread of a run is ready without running, at least, before it is relieved: far above a deadline, and a
+/// tenth of the time after which users take a program for hung.
+pub const STARVES_AFTER: Duration = Duration::from_secs(1);
+
+/// Longest wait for a thread to run on a core that is tried: a span in which real-time work that has pauses takes one.
+const TRIED_FOR: Duration = Duration::from_millis(300);
+
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// How a starving thread was given processor time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relief {
+    /// The thread may run on every core that this process may use.
+    AnyCore,
+    /// Real-time threads fill those, too: it has ordinary scheduling.
+    Ordinary,
+}
+
+/// Looks whether a thread of this process starves.
+#[derive(Clone, Debug)]
+pub struct StarvationGuard {
+    thread: Tid,
+    /// CPU time at the last look, if the thread was ready to run then.
+    ready: Option<Nanos>,
+    relief: Option<Relief>,
+}
+
+impl StarvationGuard {
+    /// A guard of `thread`, of this process.
+    pub fn new(thread: Tid) -> StarvationGuard {
+        StarvationGuard {
+            thread,
+            ready: None,
+            relief: None,
+        }
+    }
+
+    /// The thread that is guarded, of this process.
+    pub fn thread(&self) -> Tid {
+        self.thread
+    }
+
+    /// Whether this process has the thread no more.
+    pub fn has_ended(&self) -> bool {
+        !thread::is_own(self.thread)
+    }
+
+    /// Relieves the thread if it was ready to run at the last look, and has not run since: first it may use every core
+    /// that the caller may, the next time it gets ordinary scheduling. Returns what was changed. Time between two looks
+    /// is the least time for which a thread starves.
+    pub fn look(&mut self) -> Option<Relief> {
+        let used = stat::is_ready(self.thread.0)
+            .then(|| cpu_time_of(self.thread))
+            .flatten();
+        let starves = used.is_some() && used == self.ready;
+        self.ready = used;
+        let relief = match self.relief {
+            _ if !starves => return None,
+            None => Relief::AnyCore,
+            Some(Relief::AnyCore) => Relief::Ordinary,
+            Some(Relief::Ordinary) => return None,
+        };
+        relieve(self.thread, relief);
+        self.relief = Some(relief);
+        Some(relief)
+    }
+}
+
+/// Fails only for a thread that has ended.
+fn relieve(thread: Tid, relief: Relief) {
+    if relief == Relief::Ordinary {
+        let _ = set_scheduling(thread, Scheduling::Other { nice: 0 });
+    }
+    let _ = set_affinity(thread, &thread::allowed_cores().into_iter().collect());
+}
+
+/// Tries `cores`, and returns those on which a thread at `SCHED_FIFO` `priority` does not run within 300 ms, each with
+/// a refusal that names the thread there. Empty where this process may have no such thread.
+pub fn filled_cores(cores: &[CoreId], priority: u8) -> Vec<(CoreId, Refusal)> {
+    let (tell, told) = mpsc::channel();
+    let start = |core: &CoreId| {
+        let (core, tell) = (*core, tell.clone());
+        // The priority first: an ordinary thread would wait on the core for the fair server.
+        std::thread::Builder::new().spawn(move || {
+            let _ = tell.send((core, Tid::current()));
+            let _ = thread::real_time(priority).and_then(|()| thread::pin(core));
+        })
+    };
+    let trials: Vec<_> = cores.iter().filter_map(|core| start(core).ok()).collect();
+    let began = Instant::now();
+    while began.elapsed() < TRIED_FOR && !trials.iter().all(|trial| trial.is_finished()) {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let starving = |(core, thread): &(CoreId, Tid)| {
+        stat::is_ready(thread.0)
+            && matches!(scheduling(*thread), Ok(Scheduling::Fifo(_)))
+            && affinity_of(*thread).is_ok_and(|mask| mask.cores() == [*core])
+    };
+    let filled: Vec<_> = told.try_iter().filter(starving).collect();
+    let refusals = filled
+        .iter()
+        .map(|(core, _)| (*core, refusal(*core, priority)))
+        .collect();
+    filled.iter().for_each(|(_, thread)| relieve(*thread, Relief::Ordinary));
+    trials.into_iter().for_each(|trial| drop(trial.join()));
+    refusals
+}
+
+/// Waits for the end of a thread that has been asked to end, and relieves it if it starves.
+pub fn join<T>(handle: std::thread::JoinHandle<T>, thread: Tid) -> std::thread::Result<T> {
+    let (mut guard, mut looked) = (StarvationGuard::new(thread), Instant::now());
+    while !handle.is_finished() {
+        std::thread::sleep(LOOK_EVERY);
+        if looked.elapsed() >= STARVES_AFTER {
+            guard.look();
+            looked = Instant::now();
+        }
+    }
+    handle.join()
+}
+
+/// The refusal of real-time work at `priority` on a core that another thread fills.
+pub(super) fn refusal(core: CoreId, priority: u8) -> Refusal {
+    refused(
+        format!("real-time work on core {core}"),
+        format!("{} fills it", filler(core, priority)),
+        "let that thread sleep between its jobs, move it to another core (taskset -cp CORE THREAD), or end it",
+    )
+}
+
+/// The thread of another process that is ready on `core` in real time, in words; of several, the one of the highest
+/// priority, at least `priority`. Reads all of `/proc`: some milliseconds.
+pub fn filler(core: CoreId, priority: u8) -> String {
+    let tree = KernelTree::default();
+    let numbers = |path: &str| -> Vec<i32> {
+        let entries = fs::read_dir(tree.path(path)).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect()
+    };
+    let own = i32::try_from(std::process::id());
+    let processes = numbers("/proc").into_iter().filter(|process| Ok(*process) != own);
+    let threads = processes.flat_map(|process| {
+        let threads = numbers(&format!("/proc/{process}/task"));
+        threads.into_iter().map(move |thread| (process, Tid(thread)))
+    });
+    let there = threads.filter_map(|(process, thread)| {
+        let stat = fs::read(tree.path(format!("/proc/{process}/task/{thread}/stat"))).ok()?;
+        let (on, rank) = stat::ready_in_real_time(&stat)?;
+        (on == core.0 && rank >= u32::from(priority)).then_some((rank, process, thread.0))
+    });
+    let Some((_, process, thread)) = there.max() else {
+        return "a real-time thread of another program".into();
+    };
+    let name = name_of(Tid(thread)).unwrap_or_else(|| "a thread".into());
+    let how = scheduling(Tid(thread)).map_or_else(|_| "SCHED_DEADLINE".into(), |scheduling| scheduling.to_string());
+    format!("{name} (process {process}, {how})")
+}
