@@ -29,12 +29,12 @@ impl ControlError {
     }
 }
 
-/// Ends with [`ControlError::Refused`] for the reason `what`.
+/// Returns [`ControlError::Refused`] with the text `what`.
 pub(crate) fn refused<T>(what: String) -> Result<T, ControlError> {
     Err(ControlError::Refused(what))
 }
 
-/// Ends with [`ControlError::Refused`] for the reason `what`, unless `holds`.
+/// Returns [`ControlError::Refused`] with the text `what`, unless `holds`.
 pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ControlError> {
     if holds { Ok(()) } else { refused(what()) }
 }

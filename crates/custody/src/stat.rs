@@ -46,9 +46,9 @@ pub fn flags(stat: &[u8]) -> Option<u32> {
     std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
 }
 
-/// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
+/// Whether a thread's `stat` says that it has ended; a zombie counts as ended, and a text without a state.
 pub fn ended(stat: &[u8]) -> bool {
-    matches!(field(stat, STATE), Some(b"Z" | b"X"))
+    matches!(field(stat, STATE), Some(b"Z" | b"X" | b"x") | None)
 }
 
 fn field(stat: &[u8], number: usize) -> Option<&[u8]> {

@@ -86,11 +86,11 @@ pub struct ControllerDocument {
     pub model: Option<Box<ModelDocument>>,
 }
 
-/// Why a model gives no gains, and what to do.
+/// Reason why a model gives no gains, with the remedy.
 const NO_GAINS: &str = "the record of the model does not show what its knobs do to all that it reads; choose another \
                         controller, or identify again with wider levels under [identify]";
 
-/// Why a controller cannot run here, and what to do.
+/// Reason why a controller cannot run here, with the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Mismatch(pub String);
@@ -120,7 +120,7 @@ impl From<ControlError> for Mismatch {
     }
 }
 
-/// Why a model that was identified is not to be used, and what to do.
+/// Reason why a model that was identified is not to be used, with the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unfit(pub String);

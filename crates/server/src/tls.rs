@@ -325,7 +325,7 @@ fn read_all(files: &TlsFiles, now: SystemTime) -> Result<Current, TlsError> {
 
 /// Checks the validity at the start: clients would refuse the certificate later, each with another message. rustls
 /// compares the times before it looks for an authority, of which it is given none; all else that is wrong with the
-/// certificate is left to the connections.
+/// certificate is left to the configuration and the connections.
 fn check_time(path: &Path, certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), TlsError> {
     const DAY: u64 = 86_400;
     let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -343,6 +343,15 @@ fn check_time(path: &Path, certificate: &CertificateDer<'_>, now: SystemTime) ->
             let days = days(time, not_before) + 1;
             Err(TlsError::NotYet { path, days })
         }
+        // Times in the wrong order, or that are no times.
+        Err(
+            error @ rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::NotValidYet | CertificateError::BadEncoding,
+            ),
+        ) => Err(TlsError::Refused {
+            path,
+            what: error.to_string(),
+        }),
         _ => Ok(()),
     }
 }

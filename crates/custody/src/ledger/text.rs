@@ -37,9 +37,9 @@ pub(crate) fn number(digits: &[u8]) -> Option<u32> {
     (!digits.is_empty()).then(|| digits.iter().try_fold(0, digit)).flatten()
 }
 
-/// Prints `mask` into `room` as a list such as `0-2,5`; `None` if it does not fit.
-pub(super) fn print_list<'r>(mask: &CoreMask, room: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
-    let mut text = Cursor::new(room.as_mut_slice());
+/// Prints `mask` into `buffer` as a list such as `0-2,5`; `None` if it does not fit.
+pub(super) fn print_list<'r>(mask: &CoreMask, buffer: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
+    let mut text = Cursor::new(buffer.as_mut_slice());
     let (mut next, mut comma) = (0, "");
     while let Some(first) = (next..CORES).find(|core| mask.has(CoreId(*core))) {
         let end = (first..CORES).find(|core| !mask.has(CoreId(*core))).unwrap_or(CORES);
@@ -53,9 +53,9 @@ pub(super) fn print_list<'r>(mask: &CoreMask, room: &'r mut [u8; TEXT_BYTES]) ->
     written(text)
 }
 
-/// Prints `mask` into `room` as `words` 32-bit words in hexadecimal, the highest first; `None` if they do not fit.
-pub(super) fn print_words<'r>(mask: &CoreMask, words: usize, room: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
-    let mut text = Cursor::new(room.as_mut_slice());
+/// Prints `mask` into `buffer` as `words` 32-bit words in hexadecimal, the highest first; `None` if they do not fit.
+pub(super) fn print_words<'r>(mask: &CoreMask, words: usize, buffer: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
+    let mut text = Cursor::new(buffer.as_mut_slice());
     for word in (0..words).rev() {
         let bit = |bit: u32| u32::try_from(word).ok()?.checked_mul(32)?.checked_add(bit);
         let set = |at: &u32| bit(*at).is_some_and(|core| mask.has(CoreId(core)));
@@ -82,13 +82,13 @@ mod tests {
         fn a_set_survives_being_printed(cores in prop::collection::btree_set(0u32..1024, 0..40)) {
             let mut mask = CoreMask::default();
             cores.iter().for_each(|core| mask.set(CoreId(*core), true));
-            let mut room = [0; TEXT_BYTES];
-            let list = print_list(&mask, &mut room).unwrap();
+            let mut buffer = [0; TEXT_BYTES];
+            let list = print_list(&mask, &mut buffer).unwrap();
             prop_assert_eq!(parse_list(list), Some(mask));
             let plain = cores::parse_list(std::str::from_utf8(list).unwrap());
             let plain: Vec<u32> = plain.iter().map(|core| core.0).collect();
             prop_assert_eq!(plain, cores.into_iter().collect::<Vec<_>>());
-            let words = print_words(&mask, 32, &mut room).unwrap();
+            let words = print_words(&mask, 32, &mut buffer).unwrap();
             prop_assert_eq!(CoreMask::parse(std::str::from_utf8(words).unwrap()), Some(mask));
         }
 

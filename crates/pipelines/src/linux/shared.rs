@@ -45,7 +45,7 @@ const WORKER: usize = CORE + CORES_MAX;
 const LOOKED: usize = WORKER + CORES_MAX;
 /// Longest time of a step, in nanoseconds.
 const STEP_MAX: usize = LOOKED + CORES_MAX;
-/// Point of a planted kill: see `planted.rs`.
+/// Point of a planted kill, with the feature `fixtures` only: see `planted.rs`.
 const PLANTED: usize = STEP_MAX + 1;
 /// Number of slots of each stage in which sleeping processes are kept ready.
 const KEEPS: usize = PLANTED + 1;
