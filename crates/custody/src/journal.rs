@@ -793,7 +793,9 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
 }
 
 mod announced;
+mod standing;
 pub use announced::Others;
+pub use standing::{Property, StandingChange};
 
 #[cfg(test)]
 mod tests;

@@ -36,9 +36,9 @@ pub use table::AnnouncedTask;
 pub(crate) use table::WISHES;
 pub(crate) use table::{
     CHANGES, Conflict, Content, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LastValue, LedgerAction, NOT_OURS,
-    TASKS, Table,
+    TASKS, Table, affinity, scheduling,
 };
-pub(crate) use text::{number, parse_list};
+pub(crate) use text::{TEXT_BYTES, number, parse_list, print_list};
 
 /// The environment variable that names the ledger's folder, for tests and for machines on which the usual one cannot be
 /// written.

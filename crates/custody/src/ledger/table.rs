@@ -822,7 +822,7 @@ impl Table {
 }
 
 /// Parses the original of a [`Kind::Affinity`]: the thread's start time, and its mask.
-fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
+pub(crate) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
     let blank = original.iter().position(|byte| *byte == b' ')?;
     let (started, digits) = (original.get(..blank)?, original.get(blank.checked_add(1)?..)?);
     let mut mask = CoreMask::default();
@@ -839,7 +839,7 @@ fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
 }
 
 /// Parses the original of a [`Kind::Scheduling`]: the thread's start time, its policy and its priority.
-fn scheduling(original: &[u8]) -> Option<(&[u8], i32, i32)> {
+pub(crate) fn scheduling(original: &[u8]) -> Option<(&[u8], i32, i32)> {
     let mut words = original.split(|byte| *byte == b' ');
     let started = words.next()?;
     let mut next = || i32::try_from(number(words.next()?)?).ok();

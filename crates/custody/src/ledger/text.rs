@@ -38,7 +38,7 @@ pub(crate) fn number(digits: &[u8]) -> Option<u32> {
 }
 
 /// Prints `mask` into `buffer` as a list such as `0-2,5`; `None` if it does not fit.
-pub(super) fn print_list<'r>(mask: &CoreMask, buffer: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
+pub(crate) fn print_list<'r>(mask: &CoreMask, buffer: &'r mut [u8; TEXT_BYTES]) -> Option<&'r [u8]> {
     let mut text = Cursor::new(buffer.as_mut_slice());
     let (mut next, mut comma) = (0, "");
     while let Some(first) = (next..CORES).find(|core| mask.has(CoreId(*core))) {

@@ -1,0 +1,136 @@
+//! The changes of this process that stand, in words for a user: the ledger's records, and each thing as it is now.
+
+use std::path::Path;
+
+use punctual_os::Tid;
+use punctual_os::linux::thread::{name_of, policy_of};
+use punctual_units::CoreId;
+
+use super::super::core_mask::{CoreMask, affinity_of};
+use super::super::ledger::{Kind, TEXT_BYTES, affinity, print_list, scheduling};
+use super::super::tree::read_trimmed;
+use super::Journal;
+
+/// Value of a thread that has ended.
+const ENDED: &str = "ended";
+
+punctual_units::named! {
+    /// Property that a change concerns.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Property by name {
+        /// A core that the process claims for itself alone.
+        Core = "users of core",
+        Scheduling = "class and priority of",
+        /// Cores of a thread, a group, an interrupt, or of kernel work.
+        Cores = "cores of",
+        /// Longest exit latency of a core's idle states, in microseconds; 0: no bound.
+        Idle = "idle states by",
+        /// CPU time of a control group.
+        CpuTime = "CPU time of",
+        Clock = "clock of",
+        /// Cache ways and memory bandwidth (resctrl).
+        Cache = "cache ways and bandwidth of",
+        /// Any other entry of a file system: a group or folder of ours, a switch, threads that are moved.
+        Entry = "entry",
+    }
+}
+
+/// A change that stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandingChange {
+    pub property: Property,
+    /// The thread with its name, or the path of the file; of a core its number.
+    pub of: String,
+    /// Number of the thread, if it is one.
+    pub thread: Option<Tid>,
+    /// Value before the change, which restoring sets; lists of cores as the kernel prints them.
+    pub before: String,
+    /// Value at this instant.
+    pub now: String,
+}
+
+impl Journal {
+    /// The changes that this journal wants, and the cores that it claims, as they are now.
+    pub fn standing(&self) -> Vec<StandingChange> {
+        let Ok(table) = self.0.ledger.lock() else {
+            return Vec::new();
+        };
+        let place = self.0.holder.place;
+        let mut records = Vec::new();
+        for change in table.changes_of(place) {
+            let texts = [table.path(change), table.original(change)];
+            let [path, original] = texts.map(|text| text.to_string_lossy().into_owned());
+            records.extend(table.kind(change).map(|kind| (kind, path, original)));
+        }
+        let cores = table.holder_at(place).map(|holder| holder.exclusive().cores());
+        drop(table); // what follows reads files
+        let claim = |core: CoreId| change(Property::Core, None, core.to_string(), ["any thread", "this run"]);
+        let claims = cores.into_iter().flatten().map(claim);
+        claims.chain(records.into_iter().map(standing)).collect()
+    }
+}
+
+fn change(property: Property, thread: Option<Tid>, of: String, values: [impl Into<String>; 2]) -> StandingChange {
+    let [before, now] = values.map(Into::into);
+    StandingChange {
+        property,
+        of,
+        thread,
+        before,
+        now,
+    }
+}
+
+fn standing((kind, path, original): (Kind, String, String)) -> StandingChange {
+    let number = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/stat"));
+    let thread = number.and_then(|number| number.parse().ok()).map(Tid);
+    let (tid, bytes) = (thread.unwrap_or(Tid(-1)), original.as_bytes());
+    let values = match kind {
+        Kind::Scheduling => {
+            let found = scheduling(bytes).map(|(_, policy, priority)| (policy, priority));
+            [found, policy_of(tid).ok()].map(class)
+        }
+        Kind::Affinity => {
+            let found = affinity(bytes).map(|(_, mask)| mask);
+            [found, affinity_of(tid).ok()].map(cores)
+        }
+        Kind::MoveTasks => [original, "threads moved here".into()],
+        Kind::MakeDir | Kind::MakeTree | Kind::LockedWord => ["none".into(), "made".into()],
+        Kind::Write | Kind::Switch | Kind::OffList | Kind::OffWords | Kind::OnList => {
+            let now = read_trimmed(Path::new(&path));
+            [original.trim_end().into(), now.unwrap_or_else(|_| "gone".into())]
+        }
+    };
+    let file = path.rsplit('/').next();
+    let property = match kind {
+        Kind::Scheduling => Property::Scheduling,
+        Kind::Affinity | Kind::OffList | Kind::OffWords | Kind::OnList => Property::Cores,
+        _ if file.is_some_and(|file| file.starts_with("cpu.")) => Property::CpuTime,
+        _ if path.contains("/cpufreq/") => Property::Clock,
+        _ if path.contains("/resctrl/") => Property::Cache,
+        Kind::Write if path.ends_with("latency_us") => Property::Idle,
+        Kind::Write => Property::Cores,
+        _ => Property::Entry,
+    };
+    let name = |tid| format!("{} (thread {tid})", name_of(tid).unwrap_or_else(|| ENDED.into()));
+    change(property, thread, thread.map_or(path, name), values)
+}
+
+/// `mask` as the kernel prints it; `None` of a thread that has ended.
+fn cores(mask: Option<CoreMask>) -> String {
+    let mut list = [0; TEXT_BYTES];
+    let printed = mask.and_then(|mask| print_list(&mask, &mut list));
+    printed.map_or_else(|| ENDED.into(), |list| String::from_utf8_lossy(list).into_owned())
+}
+
+/// Policy and priority in words; the nice value is no part of them, and stays as it is.
+fn class(policy: Option<(i32, i32)>) -> String {
+    match policy.map(|(policy, priority)| (policy & !libc::SCHED_RESET_ON_FORK, priority)) {
+        Some((libc::SCHED_FIFO, priority)) => format!("SCHED_FIFO {priority}"),
+        Some((libc::SCHED_RR, priority)) => format!("SCHED_RR {priority}"),
+        Some((libc::SCHED_BATCH, _)) => "SCHED_BATCH".into(),
+        Some((libc::SCHED_IDLE, _)) => "SCHED_IDLE".into(),
+        Some(_) => "ordinary".into(),
+        None => ENDED.into(),
+    }
+}
