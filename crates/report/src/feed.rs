@@ -29,7 +29,7 @@ use crate::view::{News, ViewState};
 use crate::watch::NEWS_MAX;
 
 /// Version of the lines after the greeting: raised with every change of [`News`], which a snapshot shows.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Most readers of one run.
 const READERS_MAX: usize = 8;
 /// Unsent bytes of a reader from which samples and figures are left out.
@@ -500,6 +500,7 @@ mod tests {
         state.update(News::Stage("calibrating".into()));
         state.update(sample(0));
         state.update(News::Tasks(fixture::tasks()));
+        state.update(News::Settings(fixture::settings()));
         state.update(News::Sinks("sink 1".into()));
         let (t_s, text) = (0.2, "door".to_string());
         state.update(News::Mark(RunMark { t_s, text }));

@@ -4,7 +4,8 @@ use punctual_loop::ModeName;
 use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_runtime::report::{
     Activity, Bin, CauseReport, ControllerCosts, Culprit, KnobReport, LoadReport, PlatformChoice, Protection,
-    ResponseTimes, RunHeader, RunMark, RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, WhereTimeWent,
+    ResponseTimes, RunHeader, RunMark, RunReport, Sample, SettingReport, StartUp, Summary, TaskReport, UpdateTotals,
+    WhereTimeWent,
 };
 use punctual_units::{Hertz, Share};
 use punctual_workload::{Cause, ControllerKind, Goal, TaskGoal, UpdateMode};
@@ -263,12 +264,50 @@ fn bins(deadline_us: f64, first: i32, jobs: &[u64]) -> Vec<Bin> {
     (first..).zip(jobs).map(bin).collect()
 }
 
+/// Settings: of threads, of a knob, refused.
+pub fn settings() -> Vec<SettingReport> {
+    let held = SettingReport {
+        what: "cores of".into(),
+        of: (7..12).map(|thread| format!("vision (thread {thread})")).collect(),
+        before: "0-1".into(),
+        now: "0".into(),
+        since_s: 0.5,
+        until_s: Some(55.0),
+        tasks: vec!["steer".into()],
+        why: "class = \"exclusive\"".into(),
+        jobs_with: 5_000,
+        jobs_without: 300,
+        late_without: 6,
+        ..SettingReport::default()
+    };
+    let knob = SettingReport {
+        what: "admitted-share".into(),
+        before: "100.0 %".into(),
+        now: "55.0 %".into(),
+        since_s: 26.2,
+        tasks: vec!["analysis".into()],
+        why: "analysis is furthest from its goal, 2 of 9 jobs late in the window".into(),
+        jobs_with: 300,
+        late_with: 3,
+        jobs_without: 230,
+        late_without: 1,
+        ..SettingReport::default()
+    };
+    let refused = SettingReport {
+        what: "memory locked".into(),
+        refused: header().protection[1].refused.clone(),
+        ..SettingReport::default()
+    };
+    vec![held, knob, refused]
+}
+
 /// The whole run with all its parts.
 pub fn report() -> RunReport {
     RunReport {
         header: header(),
         tasks: tasks(),
         lending: Vec::new(),
+        settings: settings(),
         marks: vec![RunMark {
             t_s: 30.0,
             text: "door <opened>".into(),

@@ -11,6 +11,7 @@ pub mod output;
 pub mod page;
 pub mod plain;
 pub mod protection;
+pub mod settings;
 pub mod stages;
 pub mod summary;
 pub mod tasks;

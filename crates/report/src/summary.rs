@@ -9,6 +9,7 @@ use punctual_units::Hertz;
 use punctual_workload::ControllerKind;
 
 use crate::protection::{ProtectionLine, told};
+use crate::settings::sentence;
 use crate::verdict::Verdict;
 use crate::{stages, tasks};
 
@@ -42,6 +43,8 @@ pub fn summary(report: &RunReport) -> String {
     let protection: Vec<_> = told(&header.protection).iter().map(protection).collect();
     row(&mut text, "knobs", &knobs);
     row(&mut text, "protection", &protection);
+    let settings = report.settings.iter().filter(|it| it.now != it.before);
+    row(&mut text, "settings", &settings.map(sentence).collect::<Vec<_>>());
     let notes = { report.summary.notes.iter().cloned() }.chain(stages::notes(&report.stages));
     row(&mut text, "notes", &notes.collect::<Vec<_>>());
     text += "\n";

@@ -18,6 +18,7 @@ use punctual_runtime::report::{Progress, UserRequest};
 
 use crate::feed::RunFeed;
 use crate::plain::Plain;
+use crate::settings::sentence;
 use crate::terminal::{Live, STOPPING, Stop, TICK, is_live, say};
 use crate::view::{self, Controls, News, ViewState};
 use punctual_files::failure::Failure;
@@ -166,6 +167,9 @@ impl Display {
             self.draw();
         }
         say(self.plain.flush());
+        if self.live.is_none() && self.state.is_visitor {
+            self.state.settings.iter().map(sentence).map(Some).for_each(say);
+        }
         self.live.iter().for_each(Live::leave);
     }
 
@@ -186,6 +190,7 @@ impl Display {
             News::Sample(sample) => say(self.plain.sample(&sample)),
             News::Samples(samples) => samples.last().into_iter().for_each(|last| say(self.plain.sample(last))),
             News::Tasks(tasks) => say(self.plain.tasks(&tasks)),
+            News::Settings(settings) => self.state.settings = settings,
             News::Sinks(sinks) if sinks.is_empty() => {}
             News::Sinks(sinks) => say(Some(format!("{:10}{sinks}", ""))),
         }

@@ -14,9 +14,10 @@ use crate::figures::{TaskFigures, TaskInfo, three_digits};
 use crate::full_core::FullCore;
 use crate::report::{
     ControllerCosts, EnergyParts, FilledCore, FinishedJob, LateJob, PlatformChoice, Protection, RunHeader, RunMark,
-    RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, UserRequest,
+    RunReport, Sample, SettingReport, StartUp, Summary, TaskReport, UpdateTotals, UserRequest,
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
+use crate::settings::SettingRows;
 use crate::under_way::Schedule;
 
 /// Time that the loop has after warm-up to reach its goal before figures count.
@@ -116,6 +117,9 @@ pub struct Collector {
     notes: Vec<(String, u64)>,
     /// Reason of the fallback at the last step.
     fallback: Option<String>,
+    /// Plan at the start, and the knobs that the loop has turned away from it.
+    first: Plan,
+    settings: SettingRows,
     /// Number of notes beyond `NOTES_MAX`.
     notes_more: u64,
     /// Marks of a simulated run. On Linux the caller of the run keeps them, so that none after the last step is lost.
@@ -147,6 +151,8 @@ impl Collector {
             full: 0,
             notes: Vec::new(),
             fallback: None,
+            first: plan,
+            settings: SettingRows::default(),
             notes_more: 0,
             marks: Vec::new(),
         }
@@ -455,6 +461,12 @@ impl Collector {
         self.steps += 1;
         self.full += u64::from(full);
         self.judge_late(|job| !full && explained(job));
+        if step.plan != self.plan {
+            self.count_settings();
+            let lead = step.lead.and_then(|lead| self.tasks.get(lead.task.index())?.as_ref());
+            self.settings
+                .turn(sample.t_s, step, [&self.first, &self.plan], lead.map(TaskFigures::name));
+        }
         self.plan = step.plan;
         self.last = Some(readings.clone());
         self.samples.push(sample.clone());
@@ -465,6 +477,29 @@ impl Collector {
     pub fn tasks(&self) -> Vec<TaskReport> {
         let tasks = self.tasks.iter().flatten();
         tasks.map(|task| task.report(self.start)).collect()
+    }
+
+    fn count_settings(&mut self) {
+        for task in self.tasks.iter().flatten() {
+            let (jobs, late) = task.totals();
+            self.settings.count(task.name(), [jobs, late]);
+        }
+    }
+
+    /// Settings of the loop so far, and all that was refused.
+    pub fn settings(&mut self) -> Vec<SettingReport> {
+        self.count_settings();
+        let refused = self.header.protection.iter().filter(|it| it.refused.is_some());
+        let refused = refused.map(|protection| SettingReport {
+            what: protection.what.clone(),
+            refused: protection.refused.clone(),
+            ..SettingReport::default()
+        });
+        // Without sensors, the loop plans a share of updates all the time, and uses no knob for it.
+        let knobs = &self.header.knobs;
+        let used = |row: &SettingReport| knobs.iter().any(|it| it.used && it.knob.to_string() == row.what);
+        let turned = self.settings.reports().into_iter().filter(used);
+        turned.chain(refused).collect()
     }
 
     /// Jobs and late ones since the last sample. A late job may turn out to have ended in time or failed, because its
@@ -495,7 +530,7 @@ impl Collector {
             times => format!("{note} ({times} times)"),
         };
         let notes = std::mem::take(&mut self.notes).into_iter().map(counted).collect();
-        let tasks = self.tasks();
+        let (tasks, settings) = (self.tasks(), self.settings());
         // Reports leave out tasks without a deadline.
         let row = |task: usize| self.tasks[..task].iter().flatten().count();
         self.finished.iter_mut().for_each(|job| job.task = row(job.task));
@@ -505,6 +540,7 @@ impl Collector {
             header: self.header,
             tasks,
             lending: Vec::new(),
+            settings,
             marks: self.marks,
             stages: Vec::new(),
             steps_per_sample: self.samples.steps_each(),

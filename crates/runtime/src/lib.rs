@@ -21,6 +21,7 @@ pub mod report;
 mod report_tests;
 pub mod samples;
 pub mod schedule;
+mod settings;
 pub mod under_way;
 
 pub use collector::SETTLING;

@@ -40,6 +40,9 @@ pub struct RunReport {
     /// How each exclusive core was lent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lending: Vec<LendingReport>,
+    /// Settings of the machine that the run changed, or was refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingReport>,
     /// Instants that a user marked, in order; at most 1,000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<RunMark>,
@@ -65,6 +68,38 @@ pub struct RunMark {
     pub t_s: f64,
     /// Text of the user, perhaps empty.
     pub text: String,
+}
+
+/// A setting of the machine that the run changed, or that was refused to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SettingReport {
+    /// Property or knob, as in "class and priority"; of a refused one the request.
+    pub what: String,
+    /// Threads, cores, groups and files that have the property; empty for knobs of the run.
+    pub of: Vec<String>,
+    /// Value before, which is restored at the end; of a knob the one at the start.
+    pub before: String,
+    /// Value that stands or, once `until_s` says so, stood.
+    pub now: String,
+    /// Time since which it stands, in seconds since the start of the run.
+    pub since_s: f64,
+    /// Time until which it stood; `None` if it does, or did to the end of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_s: Option<f64>,
+    /// Names of the tasks for which it was made; of a knob those that were furthest from their goals.
+    pub tasks: Vec<String>,
+    /// Key of the file that asks for it, or the reason of the last decision.
+    pub why: String,
+    /// Why it was not obtained; `None` if it was.
+    pub refused: Option<Refusal>,
+    /// Jobs of `tasks` that ended while the setting stood, start-up included.
+    pub jobs_with: u64,
+    /// Of `jobs_with`, those that were late.
+    pub late_with: u64,
+    /// Jobs of `tasks` at any other time of the run.
+    pub jobs_without: u64,
+    /// Of `jobs_without`, those that were late.
+    pub late_without: u64,
 }
 
 /// How one exclusive core was lent, over the whole run.
@@ -777,6 +812,8 @@ pub enum Progress<'a> {
     Tasks(&'a [TaskReport]),
     /// Question for requests of the user, about as often as all others together; a `Break` is ignored.
     Requests(&'a mut Vec<UserRequest>),
+    /// Settings so far; as often as figures of tasks.
+    Settings(&'a [SettingReport]),
     /// Nothing new; several times per second on a real machine and about once per simulated second on a simulated one,
     /// so that a run can be ended between two samples.
     Waiting,

@@ -80,6 +80,7 @@ fn the_guide_has_every_field_of_a_report() {
         ("protection[]", "Protection"),
         ("load", "LoadReport"),
         ("lending[]", "LendingReport"),
+        ("settings[]", "SettingReport"),
         ("marks[]", "RunMark"),
         ("stages[]", "StageReport"),
         ("by[]", "Culprit"),

@@ -464,7 +464,8 @@ impl Run {
             return ControlFlow::Continue(());
         }
         self.figures_due = readings.at + FIGURES_EVERY;
-        watch(Progress::Tasks(&self.collector.tasks()))
+        watch(Progress::Tasks(&self.collector.tasks()))?;
+        watch(Progress::Settings(&self.collector.settings()))
     }
 
     fn act(&mut self, plan: Plan) {

@@ -62,7 +62,7 @@ impl RunMetrics {
                 self.now.tasks = tasks.iter().map(figures_of).collect();
                 self.page.publish(|| self.now.clone());
             }
-            Progress::Stage(_) | Progress::Started(_) | Progress::Requests(_) | Progress::Waiting => {}
+            _ => {}
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use punctual_os::{Scheduling, Tid};
+use punctual_platform::linux::recovery::{self, Holding};
 use punctual_platform::linux::thread::scheduling;
 use punctual_testing::{machine, shared_machine, wait_until};
 use serde_json::Value;
@@ -226,6 +227,58 @@ fn threads_are_given_back_after_a_kill() {
         scheduling(control.tid()) == Ok(Scheduling::Other { nice: 19 }) && affinity(control.tid()) == before
     });
     wait_until("programs report to no dead listener", || !listens());
+}
+
+#[test]
+fn the_report_explains_every_change_that_the_ledger_has() {
+    let _cores = shared_machine();
+    let text = file("class = \"real-time\"\n");
+    let folder = folder_with(&[("held.toml", &text)]);
+    let Some(program) = control(folder.path()) else { return };
+    if !may_seat() {
+        return;
+    }
+    let control = started(&program, folder.path());
+    let files = ["--json", "report.json", "--html", "page.html"];
+    let mut command = attached(folder.path(), &["held.toml", "--plain"]);
+    command.args(files).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let attach = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    wait_until("the thread is seated", || {
+        matches!(scheduling(control.tid()), Ok(Scheduling::Fifo(_)))
+    });
+    let ledger = recovery::look(&folder.path().join(".run")).expect("a ledger");
+    let of_run = |holder: &&Holding| holder.process == attach.id() as i32;
+    let held = ledger.holders.iter().find(of_run).expect("the run is a holder");
+    // A view of another process shows them once it has the figures.
+    let view = || crate::common::punctual(folder.path(), &["top", "--plain", "--duration", "1s"]).stderr;
+    let class = format!(
+        "class and priority of control (thread {}): SCHED_FIFO 80, before ordinary;",
+        control.tid()
+    );
+    wait_until("the view explains it", || {
+        String::from_utf8_lossy(&view()).contains(&class)
+    });
+    // SAFETY: plain numbers, of a child that has not been waited for.
+    unsafe { libc::kill(attach.id() as i32, libc::SIGINT) };
+    let (text, _) = told(attach.output().expect("it ends"));
+    let read = |file: &str| std::fs::read_to_string(folder.path().join(file)).expect("a file");
+    assert!(
+        text.contains(&class) && read("page.html").contains("SCHED_FIFO 80</td>"),
+        "{text}"
+    );
+    let report: Value = serde_json::from_str(&read("report.json")).expect("JSON");
+    let settings = report["settings"].as_array().expect("a list");
+    let things = |row: &Value| row["of"].as_array().map_or(0, Vec::len);
+    assert_eq!(settings.iter().map(things).sum::<usize>(), held.changes, "{report}");
+    let row = settings
+        .iter()
+        .find(|row| row["now"] == "SCHED_FIFO 80")
+        .expect("a row");
+    assert_eq!(
+        (&row["tasks"][0], &row["why"]),
+        (&"control".into(), &"class = \"real-time\"".into())
+    );
+    assert!(count(row, "jobs_with") > 0, "{row}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use maud::{Markup, PreEscaped, html};
 use punctual_runtime::report::{RunHeader, Sample};
 
 use super::figures::figures;
-use super::{document, tasks, tiles};
+use super::{document, settings, tasks, tiles};
 use crate::summary::{START_UP, count, figure as figure_of, mode, share};
 use crate::verdict::Standing;
 use crate::view::ViewState;
@@ -66,6 +66,7 @@ fn running(state: &ViewState, header: &RunHeader) -> Markup {
         @if let Some(why) = state.last().and_then(|last| last.fallback.as_ref()) { p class="why" { "fallback: " (why) } }
         (tiles(&now(state, header)))
         (tasks::tasks(&state.tasks))
+        (settings(&state.settings))
         h2 { "Curves" }
         div class="charts" { @for shown in figures(header, &samples, [from, to]) { (shown) } }
         p class="note" {

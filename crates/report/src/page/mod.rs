@@ -9,10 +9,11 @@ pub mod live;
 mod tasks;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
-use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport, StageReport};
+use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport, SettingReport, StageReport};
 
 use crate::protection::told;
-use crate::stages::{COLUMNS, sentence};
+use crate::settings::{COLUMNS, cells};
+use crate::stages::{self, sentence};
 use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
 use figures::figures;
@@ -50,6 +51,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
         (table(rows(report).iter().map(|(name, cells)| (*name, lines(cells)))))
         (knobs(&header.knobs))
         (protections(&header.protection))
+        (settings(&report.settings))
         @if !report.marks.is_empty() {
             h2 { "Marks" }
             (table(report.marks.iter().map(|mark| (format!("{:.1} s", mark.t_s), mark.text.as_str()))))
@@ -73,9 +75,9 @@ pub fn stages(stages: &[StageReport]) -> Markup {
         @if !stages.is_empty() {
             h2 { "Stages" }
             div class="sheet" tabindex="0" { table {
-                thead { tr { @for (head, _) in COLUMNS { th { (head) } } } }
+                thead { tr { @for (head, _) in stages::COLUMNS { th { (head) } } } }
                 tbody { @for stage in stages {
-                    @let [name, rest @ ..] = COLUMNS.map(|(_, text)| text(stage));
+                    @let [name, rest @ ..] = stages::COLUMNS.map(|(_, text)| text(stage));
                     tr { th { (name) } @for cell in rest { td class="figure" { (cell) } } }
                 } }
             } }
@@ -133,6 +135,13 @@ fn protections(protections: &[Protection]) -> Markup {
             } } }
         }
     }
+}
+
+/// Table of the settings; nothing without any.
+fn settings(settings: &[SettingReport]) -> Markup {
+    let mut rows = vec![COLUMNS.map(String::from).to_vec()];
+    rows.extend(settings.iter().map(|setting| cells(setting).to_vec()));
+    html! { @if !settings.is_empty() { h2 { "Settings" } (sheet(&rows)) } }
 }
 
 /// A page around `body`, with `head` as its headline.
@@ -243,6 +252,7 @@ mod tests {
             "punctual run</pre>",
             "5,000 superseded",
             "<th>30.0 s</th><td>door &lt;opened&gt;",
+            "<td>0</td><td>0-1</td><td>0.5 s, to 55.0 s</td><td>steer</td><td>class = &quot;exclusive&quot;</td>",
         ] {
             assert!(page.contains(part), "no {part}");
         }

@@ -11,6 +11,7 @@ use super::{minutes, tasks::load};
 
 /// Keys of this view. The last ones ([`REQUESTS`]) ask the run for something, which a visitor cannot; `g` needs a task.
 const OWN: &KeyTable<'_> = &[
+    ("e", "explain the settings: since when, why, to what effect"),
     ("s", "sort the tasks: as given, late share, name, mean load"),
     ("g", "change the goal of the selected task"),
     ("m", "mark this instant in the report"),
@@ -27,6 +28,8 @@ pub struct Controls {
     pub keys: Keys<ViewState>,
     /// Index of the order of tasks.
     order: usize,
+    /// Whether settings are shown in place of tasks and curves.
+    pub(super) explains: bool,
     /// Time of the run at the key that asked for a text, in seconds.
     asked_s: f64,
 }
@@ -41,7 +44,12 @@ impl Controls {
         let takes = live.takes_requests() && !self.keys.stopping;
         let first = usize::from(selected.is_none());
         let asks = if takes { &REQUESTS[first..] } else { &[] };
-        Some(match self.keys.press(key, live.tasks.len(), live, asks)? {
+        let rows = [live.tasks.len(), live.settings.len()][usize::from(self.explains)];
+        Some(match self.keys.press(key, rows, live, asks)? {
+            ('e', _) => {
+                self.explains = !self.explains;
+                return None;
+            }
             ('s', _) => {
                 self.order = (self.order + 1) % ORDERS.len();
                 return None;

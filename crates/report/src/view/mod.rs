@@ -57,6 +57,9 @@ fn draw_body(frame: &mut Frame, body: Rect, state: &ViewState, controls: &Contro
     let Some(header) = &state.header else {
         return draw_stages(frame, body, state);
     };
+    if controls.explains {
+        return panels::settings(frame, body, state, controls.keys.row);
+    }
     let mut charts = charts(header, state.last());
     let own_time = charts.pop().unwrap_or_default();
     if frame.area().width < CURVES_FIT.0 || frame.area().height < CURVES_FIT.1 {

@@ -6,12 +6,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::{Marker, border};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LegendPosition, Paragraph};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LegendPosition, Paragraph, Wrap};
 
 use super::gauge;
 use super::state::ViewState;
 use crate::curves::{ChartLevel, RunChart, SampleFigure};
 use crate::page::chart::{label, range, step};
+use crate::settings::sentence;
 use crate::summary::count;
 
 /// Width of a label of the time axis, with room around it, in columns.
@@ -185,6 +186,17 @@ pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState, charts: &[RunCh
     let more = [jobs.into(), " 60 x 18 or more shows curves".dim().into()];
     let lines: Vec<Line> = charts.iter().map(line).chain(more).collect();
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Settings in words, from the one at `row` on.
+pub fn settings(frame: &mut Frame, area: Rect, state: &ViewState, row: usize) {
+    let all = &state.settings;
+    let row = row.min(all.len().saturating_sub(1));
+    let title = format!(" settings {} to {} ", all.len().min(row + 1), all.len());
+    let inner = framed(frame, area, title.bold().into());
+    let told = all.iter().skip(row).map(|it| format!("- {}\n", sentence(it)));
+    let told = Paragraph::new(told.collect::<String>()).wrap(Wrap { trim: false });
+    frame.render_widget(told, inner);
 }
 
 /// Draws an empty panel, and returns the area inside it.

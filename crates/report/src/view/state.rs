@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_runtime::report::{Progress, RunHeader, RunMark, Sample, TaskReport};
+use punctual_runtime::report::{Progress, RunHeader, RunMark, Sample, SettingReport, TaskReport};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::protection::told;
@@ -33,6 +33,8 @@ pub enum News {
     Samples(Vec<Sample>),
     /// Figures of each task so far.
     Tasks(Vec<TaskReport>),
+    /// Settings so far, in place of those before.
+    Settings(Vec<SettingReport>),
     /// Counts at the sinks of the scenario's stages so far, as text.
     Sinks(String),
     /// The user has marked an instant.
@@ -49,7 +51,10 @@ fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 impl News {
     /// Whether newer ones make up for these.
     pub fn is_frequent(&self) -> bool {
-        matches!(self, News::Sample(_) | News::Tasks(_) | News::Sinks(_))
+        matches!(
+            self,
+            News::Sample(_) | News::Tasks(_) | News::Settings(_) | News::Sinks(_)
+        )
     }
 
     /// News of a progress report; `None` if it has none to show.
@@ -59,6 +64,7 @@ impl News {
             Progress::Started(header) => News::Started(Box::new(header.clone())),
             Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
             Progress::Tasks(tasks) => News::Tasks(tasks.to_vec()),
+            Progress::Settings(settings) => News::Settings(settings.to_vec()),
             Progress::Waiting | Progress::Requests(_) => return None,
         })
     }
@@ -93,6 +99,8 @@ pub struct ViewState {
     pub samples: VecDeque<Sample>,
     /// Figures of each task so far; empty before the first report.
     pub tasks: Vec<TaskReport>,
+    /// Settings so far; empty before the first report.
+    pub settings: Vec<SettingReport>,
     /// Counts at the sinks of the scenario's stages so far; empty without stages.
     pub sinks: String,
     /// Marks of the user.
@@ -146,6 +154,7 @@ impl ViewState {
                 }
                 self.tasks = tasks;
             }
+            News::Settings(settings) => self.settings = settings,
             News::Sinks(sinks) => self.sinks = sinks,
             News::Mark(mark) => push_bounded(&mut self.marks, mark),
             News::Ended => {}
@@ -188,6 +197,7 @@ impl ViewState {
         news.extend(self.stages.iter().cloned().map(News::Stage));
         news.push(News::Samples(self.samples.iter().cloned().collect()));
         news.push(News::Tasks(self.tasks.clone()));
+        news.push(News::Settings(self.settings.clone()));
         news.push(News::Sinks(self.sinks.clone()));
         news.extend(self.marks.iter().cloned().map(News::Mark));
         news

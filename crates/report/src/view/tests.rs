@@ -370,6 +370,43 @@ fn a_mark_has_the_time_of_its_key_and_a_text_in_which_no_key_has_a_meaning() {
     assert!(controls.keys.quits);
 }
 
+#[test]
+fn the_settings_are_explained_on_any_screen_and_the_key_goes_back() {
+    let (mut state, mut controls) = (running(150), Controls::default());
+    type_text(&mut controls, &state, "e");
+    assert!(
+        pressed(80, 24, &state, &controls)
+            .join("\n")
+            .contains("settings 0 to 0")
+    );
+    state.update(News::Settings(fixture::settings()));
+    let text = pressed(80, 24, &state, &controls).join("\n");
+    for part in [
+        "settings 1 to 3",
+        "cores of vision (thread 7)",
+        "and 2 more:",
+        "0, before 0-1; since 0.5 s, to 55.0 s",
+        "admitted-share: 55.0 %",
+        "6 of 300 jobs late",
+        "refused: operation not permitted",
+        " ? help ",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(!text.contains("tardiness"), "{text}");
+    let small = pressed(40, 9, &state, &controls).join("\n");
+    assert!(small.contains("cores of vision") && small.contains("q stop"), "{small}");
+    type_text(&mut controls, &state, "p");
+    press(&mut controls, &state, KeyCode::End);
+    let small = pressed(40, 9, &state, &controls).join("\n");
+    assert!(
+        small.contains("settings 3 to 3") && small.contains("memory locked: refused"),
+        "{small}"
+    );
+    type_text(&mut controls, &state, "e");
+    assert!(pressed(80, 24, &state, &controls).join("\n").contains("tardiness"));
+}
+
 proptest! {
     /// Whatever is pressed, and however the number of tasks changes, the selected row is on the screen.
     #[test]

@@ -19,7 +19,7 @@ use super::witness::Witness;
 use crate::collector::{Collector, StepTimes};
 use crate::frames::FrameEvents;
 use crate::learn::Record;
-use crate::report::{FilledCore, Protection, Sample, TaskReport, UserRequest};
+use crate::report::{FilledCore, Protection, Sample, SettingReport, TaskReport, UserRequest};
 
 /// Rest of the control thread after a late job, if it steps at intervals: many late jobs are examined together.
 const REST: Nanos = Nanos::from_millis(10);
@@ -37,6 +37,8 @@ pub(super) enum ControlMessage {
     Sample(Sample),
     /// Figures of each task so far.
     Tasks(Vec<TaskReport>),
+    /// Settings of the loop so far; the keeper adds those of the ledger.
+    Settings(Vec<SettingReport>),
     /// State of the run, because a caller asked for it.
     Standing(Box<RunSnapshot>),
     /// The knobs have visited all levels; rows for learning a model.
@@ -448,6 +450,8 @@ impl<E: Engine> Control<'_, E> {
             self.figures_due = readings.at + FIGURES_EVERY;
             let tasks = self.tasks();
             self.tell(ControlMessage::Tasks(tasks));
+            let settings = self.collector.settings();
+            self.tell(ControlMessage::Settings(settings));
         }
         if readings.at >= self.rebalance_due {
             self.rebalance_due = readings.at + REBALANCE_EVERY;

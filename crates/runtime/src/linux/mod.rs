@@ -518,6 +518,7 @@ fn watch_told<E: Engine>(runtime: &Runtime<E>, told: &Receiver<ControlMessage>, 
         let answer = match news {
             Ok(ControlMessage::Sample(sample)) => watch(Progress::Sample(&sample)),
             Ok(ControlMessage::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
+            Ok(ControlMessage::Settings(settings)) => watch(Progress::Settings(&settings)),
             Ok(ControlMessage::Standing(_) | ControlMessage::Recorded(_)) => continue,
             Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
             Err(RecvTimeoutError::Disconnected) => return marks,

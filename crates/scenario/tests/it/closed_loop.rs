@@ -51,7 +51,27 @@ fn open_is_tardy_while_qod_and_mimo_reach_the_goal() {
             report.header.seed
         );
         assert!(report.samples.iter().all(|sample| sample.fallback.is_none()));
+        explains_the_admitted_share(&report);
     }
+    assert!(
+        open.settings.iter().all(|setting| setting.refused.is_some()),
+        "{:?}",
+        open.settings
+    );
+}
+
+/// A row says from where the loop has turned the share, and each job of the tasks it names counts once.
+fn explains_the_admitted_share(report: &RunReport) {
+    let row = report.settings.iter().find(|row| row.what == "admitted-share");
+    let row = row.unwrap_or_else(|| panic!("{:?}", report.settings));
+    let named = report.tasks.iter().filter(|task| row.tasks.contains(&task.name));
+    let all: u64 = named.map(|task| task.jobs + task.start_up.jobs).sum();
+    assert!(all > 0 && row.jobs_with + row.jobs_without == all, "{row:?}");
+    assert!(row.why.contains("furthest from its goal"), "{row:?}");
+    assert!(
+        row.until_s.is_none_or(|until| until > row.since_s) && row.now != row.before,
+        "{row:?}"
+    );
 }
 
 /// `model` with every effect of a knob turned round.

@@ -4,6 +4,7 @@
 //! ends. Callers send [`KeeperCommand`]s to it; it sends [`Order`]s to the control thread, which never make that thread
 //! wait.
 
+mod holdings;
 mod run;
 mod task_list;
 mod threads;
@@ -151,6 +152,7 @@ impl<E: Engine + 'static> Keeper<E> {
             record,
             lending,
             lent,
+            mut settings,
         } = ran?;
 
         let store = &self.prepared.store;
@@ -182,6 +184,8 @@ impl<E: Engine + 'static> Keeper<E> {
             .notes
             .extend(joined.map(|refusal| format!("not kept: {refusal}")));
         report.lending = lent;
+        settings.figures(&report.tasks);
+        report.settings.splice(..0, settings.reports());
         Ok(FinishedRun { report, log })
     }
 

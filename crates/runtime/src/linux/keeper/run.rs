@@ -16,6 +16,7 @@ use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Share, TaskId, Time};
 
+use super::holdings::Holdings;
 use super::task_list::{TaskList, at};
 use super::threads::RunThreads;
 use crate::collector::Collector;
@@ -46,6 +47,8 @@ pub(super) struct RunResult {
     pub(super) lending: Vec<EventLog>,
     /// Lending report of each exclusive core.
     pub(super) lent: Vec<LendingReport>,
+    /// Changes of the machine that the ledger had.
+    pub(super) settings: crate::settings::SettingRows,
 }
 
 /// A run whose threads have started.
@@ -91,6 +94,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         let placement = &placed.placement;
         let list = TaskList::new(&prepared.machine, &options, &placed);
         let requests = prepared.requests();
+        let journal = prepared.machine.journal().clone();
         let RuntimeBuilder {
             machine, store, tasks, ..
         } = prepared;
@@ -110,7 +114,9 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             accountants.iter().for_each(Accountant::record);
         }
 
-        let mut threads = RunThreads::new(ThreadGroup::new(scope, roster), shared, store, list, &options);
+        let holdings = Holdings::new(journal);
+        let group = ThreadGroup::new(scope, roster);
+        let mut threads = RunThreads::new(group, shared, store, list, &options, holdings);
         let making = LinuxOs.now();
         threads.start(tasks, &requests, placement, placed.exclusive)?;
         let reports = reported
@@ -127,6 +133,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         options.header.protection.extend(threads.group.ready());
         let start = first_release(making);
         options.regulator.start = start;
+        threads.holdings.start = start;
         let control = input.control(&options, &mut threads)?;
         let place = at("control", placement.house(), Some(CONTROL_PRIORITY));
         let control = threads.group.spawn(place, |thread| control.run(thread))?;
@@ -187,6 +194,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             start: self.start,
             record: self.record,
             lent: self.accountants.iter().map(Accountant::report).collect(),
+            settings: self.threads.holdings.rows,
             lending,
         })
     }

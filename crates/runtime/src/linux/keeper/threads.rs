@@ -14,10 +14,11 @@ use punctual_platform::linux::thread::{AsFound, Guests, Tid, start_of};
 use punctual_platform::{ClockOffer, KnobId, Refusal};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
 use punctual_workload::{Arrival, Class, ControllerKind, Pace, UpdateMode};
 
 use super::KeeperCommand;
+use super::holdings::Holdings;
 use super::task_list::{Guest, TaskEntry, TaskList, at, first_core};
 use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
@@ -54,6 +55,8 @@ pub(super) struct RunThreads<'scope, 'env, E: Engine> {
     made_for: MadeFor,
     /// Reporting threads of other programs that come and go.
     guests: Option<Receiver<GuestNotice>>,
+    /// Changes that the ledger has of this run.
+    pub(super) holdings: Holdings,
 }
 
 impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
@@ -63,6 +66,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         store: &'scope Store<E, LinuxOs>,
         list: TaskList,
         options: &RunOptions,
+        holdings: Holdings,
     ) -> Self {
         RunThreads {
             group,
@@ -76,6 +80,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             base: (options.regulator.clone(), options.pace),
             made_for: made_for(&options.header, store, options.pace),
             guests: None,
+            holdings,
         }
     }
 
@@ -194,6 +199,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             }
             self.receive_guests();
             self.retire();
+            self.holdings.look(&self.list);
         }
     }
 
@@ -204,6 +210,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         self.list.guests.retain(|guest| guest.place.is_taken());
         if (tasks, guests) != (self.tasks.len(), self.list.guests.len()) {
             self.list.reorder();
+            self.holdings.due = Time::ZERO;
         }
     }
 
@@ -229,7 +236,12 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
                 }
             }
             ControlMessage::Recorded(record) => self.learnt(record),
-            told => {
+            mut told => {
+                match &mut told {
+                    ControlMessage::Tasks(tasks) => self.holdings.rows.figures(tasks),
+                    ControlMessage::Settings(rows) => drop(rows.splice(..0, self.holdings.rows.reports())),
+                    _ => {}
+                }
                 if let Some(watcher) = watcher {
                     // A watching caller may be slow; the run does not wait for it.
                     let _ = watcher.try_send(told);
@@ -321,6 +333,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
                 Some(request) => self.receive_guest(notice, request),
                 None => self.list.dismiss(notice.thread, notice.task),
             }
+            self.holdings.due = Time::ZERO;
         }
     }
 
@@ -531,7 +544,6 @@ fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace
 #[cfg(test)]
 mod tests {
     use punctual_platform::Offers;
-    use punctual_units::Time;
     use punctual_workload::{Goal, TaskGoal};
 
     use super::*;
