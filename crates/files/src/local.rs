@@ -48,7 +48,7 @@ pub struct LocalSettings {
     pub store_bytes_max: u64,
     /// Age up to which a temporal object counts as fresh.
     pub validity: Nanos,
-    /// Most temporal objects.
+    /// Most temporal objects that a node keeps.
     pub objects_max: usize,
 }
 

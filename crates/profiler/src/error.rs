@@ -12,7 +12,7 @@ pub enum ProfilerError {
     /// The program is neither in `PATH` nor, with a slash, a file.
     #[error("{program}: no such program, neither in PATH nor, with a slash, as a file")]
     NoProgram {
-        /// Name as given.
+        /// Name of the program as the user gave it.
         program: String,
     },
     /// The file exists, but cannot be read or run.

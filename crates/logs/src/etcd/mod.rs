@@ -110,7 +110,7 @@ pub enum EtcdError {
          build one with `.ci/etcd build`", VERSION_MIN.0, VERSION_MIN.1
     )]
     TooOld {
-        /// The member.
+        /// The member of etcd that answered.
         place: String,
         /// Version that was found.
         found: String,

@@ -70,7 +70,7 @@ pub struct GapLog {
     gaps: VecDeque<Gap>,
     oversleeps: Histogram<u64>,
     max: Nanos,
-    /// The last wake-up.
+    /// When the probe woke last; before, when it was made.
     woke: Time,
 }
 

@@ -207,7 +207,7 @@ impl Connection {
         next
     }
 
-    /// The next request.
+    /// The next request that waits.
     pub fn front(&self) -> Option<&Request> {
         self.waiting.front().map(|(request, _)| request)
     }
