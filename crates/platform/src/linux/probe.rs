@@ -202,11 +202,15 @@ impl GapProbe {
         let tid = loop {
             match told.recv_timeout(STARVES_AFTER) {
                 Ok(ready) => break ready?,
-                // A probe of other cores is none of this one: its thread ends as soon as it runs.
-                Err(RecvTimeoutError::Timeout) if guard.as_mut().and_then(StarvationGuard::look).is_some() => {
-                    return Err(starvation::refusal(core, priority));
+                // A probe of other cores is none of this one: the thread ends as soon as it runs.
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(guard) = &mut guard
+                        && guard.starves()
+                    {
+                        starvation::make_ordinary(guard.thread());
+                        return Err(starvation::refusal(core, priority));
+                    }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(refused(what(), "its thread ended", "this is a defect worth reporting"));
                 }

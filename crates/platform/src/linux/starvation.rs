@@ -4,7 +4,8 @@
 //! (sched(7)), and a process with a starving thread cannot even be killed.
 
 use std::fs;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use punctual_custody::core_mask::{affinity_of, set_affinity};
@@ -23,6 +24,9 @@ pub const STARVES_AFTER: Duration = Duration::from_secs(1);
 const TRIED_FOR: Duration = Duration::from_millis(300);
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Words for a thread that fills a core and that this process may not see, in another container for example.
+pub const HIDDEN: &str = "a real-time thread that is not visible here";
 
 /// How a starving thread was given processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,75 +66,105 @@ impl StarvationGuard {
         !thread::is_own(self.thread)
     }
 
-    /// Relieves the thread if it was ready to run at the last look, and has not run since: first it may use every core
-    /// that the caller may, the next time it gets ordinary scheduling. Returns what was changed. Time between two looks
-    /// is the least time for which a thread starves.
-    pub fn look(&mut self) -> Option<Relief> {
+    /// Whether the thread was ready to run at the last call, too, and has not run since. Time between two calls is the
+    /// least time for which a thread starves.
+    pub fn starves(&mut self) -> bool {
         let used = stat::is_ready(self.thread.0)
             .then(|| cpu_time_of(self.thread))
             .flatten();
         let starves = used.is_some() && used == self.ready;
         self.ready = used;
-        let relief = match self.relief {
-            _ if !starves => return None,
-            None => Relief::AnyCore,
-            Some(Relief::AnyCore) => Relief::Ordinary,
-            Some(Relief::Ordinary) => return None,
-        };
-        relieve(self.thread, relief);
-        self.relief = Some(relief);
-        Some(relief)
+        starves
+    }
+
+    /// Relieves the thread: first it may use every core that the caller may, the second time it gets ordinary
+    /// scheduling. Returns what was changed.
+    pub fn relieve(&mut self) -> Relief {
+        let any_core = self.relief.is_none() && to_any_core(self.thread);
+        let relief = if any_core { Relief::AnyCore } else { Relief::Ordinary };
+        if relief == Relief::Ordinary {
+            make_ordinary(self.thread);
+        }
+        *self.relief.insert(relief)
+    }
+
+    /// Relieves the thread if it starves.
+    pub fn look(&mut self) -> Option<Relief> {
+        self.starves().then(|| self.relieve())
+    }
+
+    /// Returns a thread that was relieved to `core` and to `SCHED_FIFO` `priority`.
+    pub fn restore(&mut self, core: CoreId, priority: u8) {
+        let _ = set_scheduling(self.thread, Scheduling::Fifo(priority));
+        let _ = thread::pin_thread(self.thread, &[core]);
+        (self.ready, self.relief) = (None, None);
     }
 }
 
-/// Fails only for a thread that has ended.
-fn relieve(thread: Tid, relief: Relief) {
-    if relief == Relief::Ordinary {
-        let _ = set_scheduling(thread, Scheduling::Other { nice: 0 });
-    }
-    let _ = set_affinity(thread, &thread::allowed_cores().into_iter().collect());
+/// Lets `thread` run on every core that the caller may use; returns whether it may. The kernel refuses that for a
+/// thread in a group with cores of its own.
+fn to_any_core(thread: Tid) -> bool {
+    set_affinity(thread, &thread::allowed_cores().into_iter().collect()).is_ok()
+}
+
+/// Gives `thread` ordinary scheduling, on every core that the caller may use.
+pub(super) fn make_ordinary(thread: Tid) {
+    let _ = set_scheduling(thread, Scheduling::Other { nice: 0 });
+    to_any_core(thread);
 }
 
 /// Tries `cores`, and returns those on which a thread at `SCHED_FIFO` `priority` does not run within 300 ms, each with
 /// a refusal that names the thread there. Empty where this process may have no such thread.
 pub fn filled_cores(cores: &[CoreId], priority: u8) -> Vec<(CoreId, Refusal)> {
+    let over = Arc::new(AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
     let start = |core: &CoreId| {
-        let (core, tell) = (*core, tell.clone());
+        let (core, tell, over) = (*core, tell.clone(), Arc::clone(&over));
         // The priority first: an ordinary thread would wait on the core for the fair server.
         std::thread::Builder::new().spawn(move || {
             let _ = tell.send((core, Tid::current()));
-            let _ = thread::real_time(priority).and_then(|()| thread::pin(core));
+            let tried = thread::real_time(priority);
+            if tried.is_ok() && !over.load(Ordering::Relaxed) {
+                let _ = thread::pin(core);
+            }
+            // The end of a thread is no real-time work.
+            let _ = set_scheduling(Tid::current(), Scheduling::Other { nice: 0 });
         })
     };
     let trials: Vec<_> = cores.iter().filter_map(|core| start(core).ok()).collect();
+    let running = || !trials.iter().all(|trial| trial.is_finished());
     let began = Instant::now();
-    while began.elapsed() < TRIED_FOR && !trials.iter().all(|trial| trial.is_finished()) {
+    while began.elapsed() < TRIED_FOR && running() {
         std::thread::sleep(LOOK_EVERY);
     }
-    let starving = |(core, thread): &(CoreId, Tid)| {
-        stat::is_ready(thread.0)
-            && matches!(scheduling(*thread), Ok(Scheduling::Fifo(_)))
-            && affinity_of(*thread).is_ok_and(|mask| mask.cores() == [*core])
+    let starves = |(core, thread): &(CoreId, Tid)| {
+        let is_there = affinity_of(*thread).is_ok_and(|mask| mask.cores() == [*core]);
+        is_there && stat::is_ready(thread.0) && matches!(scheduling(*thread), Ok(Scheduling::Fifo(_)))
     };
-    let filled: Vec<_> = told.try_iter().filter(starving).collect();
-    let refusals = filled
-        .iter()
-        .map(|(core, _)| (*core, refusal(*core, priority)))
-        .collect();
-    filled.iter().for_each(|(_, thread)| relieve(*thread, Relief::Ordinary));
-    trials.into_iter().for_each(|trial| drop(trial.join()));
+    let mut threads: Vec<(CoreId, Tid)> = told.try_iter().collect();
+    let filled = threads.iter().filter(|trial| starves(trial)).map(|(core, _)| *core);
+    let refusals = filled.map(|core| (core, refusal(core, priority))).collect();
+    over.store(true, Ordering::Relaxed);
+    // A late trial may go to its core only now.
+    while running() {
+        threads.extend(told.try_iter());
+        let own = threads.iter().filter(|(_, thread)| thread::is_own(*thread));
+        own.for_each(|(_, thread)| make_ordinary(*thread));
+        std::thread::sleep(LOOK_EVERY);
+    }
     refusals
 }
 
-/// Waits for the end of a thread that has been asked to end, and relieves it if it starves.
+/// Waits for the end of a thread that has been asked to end, and makes it an ordinary one if it starves.
 pub fn join<T>(handle: std::thread::JoinHandle<T>, thread: Tid) -> std::thread::Result<T> {
     let (mut guard, mut looked) = (StarvationGuard::new(thread), Instant::now());
     while !handle.is_finished() {
         std::thread::sleep(LOOK_EVERY);
         if looked.elapsed() >= STARVES_AFTER {
-            guard.look();
             looked = Instant::now();
+            if guard.starves() {
+                make_ordinary(thread);
+            }
         }
     }
     handle.join()
@@ -140,14 +174,14 @@ pub fn join<T>(handle: std::thread::JoinHandle<T>, thread: Tid) -> std::thread::
 pub(super) fn refusal(core: CoreId, priority: u8) -> Refusal {
     refused(
         format!("real-time work on core {core}"),
-        format!("{} fills it", filler(core, priority)),
+        format!("{} fills it", filler(core, priority).as_deref().unwrap_or(HIDDEN)),
         "let that thread sleep between its jobs, move it to another core (taskset -cp CORE THREAD), or end it",
     )
 }
 
 /// The thread of another process that is ready on `core` in real time, in words; of several, the one of the highest
-/// priority, at least `priority`. Reads all of `/proc`: some milliseconds.
-pub fn filler(core: CoreId, priority: u8) -> String {
+/// priority, at least `priority`. `None` if none is visible. Reads all of `/proc`: some milliseconds.
+pub fn filler(core: CoreId, priority: u8) -> Option<String> {
     let tree = KernelTree::default();
     let numbers = |path: &str| -> Vec<i32> {
         let entries = fs::read_dir(tree.path(path)).into_iter().flatten().flatten();
@@ -166,10 +200,8 @@ pub fn filler(core: CoreId, priority: u8) -> String {
         let (on, rank) = stat::ready_in_real_time(&stat)?;
         (on == core.0 && rank >= u32::from(priority)).then_some((rank, process, thread.0))
     });
-    let Some((_, process, thread)) = there.max() else {
-        return "a real-time thread of another program".into();
-    };
+    let (_, process, thread) = there.max()?;
     let name = name_of(Tid(thread)).unwrap_or_else(|| "a thread".into());
     let how = scheduling(Tid(thread)).map_or_else(|_| "SCHED_DEADLINE".into(), |scheduling| scheduling.to_string());
-    format!("{name} (process {process}, {how})")
+    Some(format!("{name} (process {process}, {how})"))
 }

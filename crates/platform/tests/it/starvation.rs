@@ -6,7 +6,7 @@ use punctual_os::Scheduling;
 use punctual_platform::Refusal;
 use punctual_platform::linux::starvation::{Relief, StarvationGuard, filled_cores};
 use punctual_platform::linux::thread::{Tid, allowed_cores, pin, pin_thread, real_time, set_scheduling};
-use punctual_testing::{CHILD_MAX, TestChild, machine, start, wait_ok, wait_until};
+use punctual_testing::{CHILD_MAX, TestChild, machine, start, wait_until};
 use punctual_units::CoreId;
 
 const HOG: u8 = 60;
@@ -23,23 +23,25 @@ fn hog(core: CoreId) -> Result<(TestChild, i32), Refusal> {
 #[test]
 fn a_core_that_another_process_fills_is_found_and_the_process_named() {
     let _machine = machine();
-    let [.., core] = allowed_cores()[..] else {
-        unreachable!()
+    let [_, .., core] = allowed_cores()[..] else {
+        return eprintln!("skipped: one core");
     };
     let (_hog, number) = match hog(core) {
         Ok(hog) => hog,
         Err(refusal) => return eprintln!("skipped: {refusal}"),
     };
-    let filled = |priority| {
-        filled_cores(&allowed_cores(), priority)
-            .into_iter()
-            .find(|(it, _)| *it == core)
-    };
-    // The kernel may have let it wait for a moment, behind the fair server for example.
-    let (_, refusal) = wait_ok("the core is found", || filled(HOG - 1).ok_or(Box::new("free")));
     let named = format!("sh (process {number}, SCHED_FIFO {HOG}) fills it");
-    assert_eq!(refusal.why, named);
-    assert_eq!(filled(HOG + 1), None, "a higher priority has the core");
+    let filled = |priority| {
+        let found = filled_cores(&allowed_cores(), priority)
+            .into_iter()
+            .find(|(it, _)| *it == core);
+        found.map(|(_, refusal)| refusal.why)
+    };
+    // Other real-time threads, such as the kernel's, may have the core at one instant, and the host at another.
+    wait_until("the core is found, and the thread named", || {
+        filled(HOG - 1).as_ref() == Some(&named)
+    });
+    wait_until("a higher priority has the core", || filled(HOG + 1).is_none());
 }
 
 #[test]

@@ -56,16 +56,16 @@ pub fn place_beside(
 ) -> Result<PlacedBeside, RuntimeError> {
     let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
     let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
-    let filled = filled_cores(&machine.offers().cores, TASK_PRIORITY);
+    let filled = filled_beside(machine);
     let decided = machine.journal().announce(|others| {
-        for (name, request) in tasks {
-            check_claims(name, request, others)?;
-        }
-        let mut protections = Vec::new();
         let others = &Others {
             claims: others.claims.iter().chain(&filled).cloned().collect(),
             ..others.clone()
         };
+        for (name, request) in tasks {
+            check_claims(name, request, others)?;
+        }
+        let mut protections = Vec::new();
         let cores = unclaimed(&machine.offers().cores, others, &requests, &mut protections);
         let limits = limits_of(limits, &cores, others);
         let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, &names, others))?;
@@ -90,6 +90,16 @@ pub fn place_beside(
         .protections
         .extend(full.map(|why| protection(why.what.clone(), Err(why))));
     Ok(placed)
+}
+
+/// Cores that real-time threads fill of which the ledger does not know. Cores of other runs are not tried.
+fn filled_beside(machine: &LinuxMachine) -> Vec<(CoreId, Refusal)> {
+    let others = machine.journal().others();
+    let claimed = others.claims.iter().map(|(core, _)| *core);
+    let taken: BTreeSet<CoreId> = claimed.chain(used(&others).into_iter().map(|(core, _)| core)).collect();
+    let cores = machine.offers().cores.iter().copied();
+    let tried: Vec<CoreId> = cores.filter(|core| !taken.contains(core)).collect();
+    filled_cores(&tried, TASK_PRIORITY)
 }
 
 /// Adds the tasks of other programs to `limits`. Tasks that came after this program's ones on their core go after them,

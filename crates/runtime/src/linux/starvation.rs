@@ -2,18 +2,23 @@
 //!
 //! The runtime's own threads are relieved at any time: without the control thread nothing is counted and the run has no
 //! end. Those of tasks keep their cores while the run lasts, and what they miss is late; they are relieved before they
-//! have started and after the run was asked to end, when others wait for them.
+//! have started and after the run was asked to end, when others wait for them. A thread that waits for jobs of its own
+//! run does not starve. Once its core is free again for some seconds, a thread goes back.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use punctual_platform::linux::starvation::{Relief, STARVES_AFTER, StarvationGuard, filler};
+use punctual_platform::linux::starvation::{HIDDEN, Relief, STARVES_AFTER, StarvationGuard, filler};
 use punctual_platform::linux::thread::Tid;
 use punctual_units::CoreId;
 
+use super::TASK_PRIORITY;
 use super::shared::RunState;
 use crate::error::RuntimeError;
+
+/// Looks in a row at which a core must be free before its thread goes back.
+const FREE_LOOKS: u32 = 10;
 
 /// The real-time threads of a run, which enter themselves.
 #[derive(Clone, Default)]
@@ -26,6 +31,8 @@ struct Entry {
     priority: u8,
     /// Whether it is relieved at any time.
     always: bool,
+    /// Looks since the core of a relieved thread is free; `None`: the thread is on its core.
+    free: Option<u32>,
 }
 
 impl Roster {
@@ -41,6 +48,7 @@ impl Roster {
             core,
             priority,
             always: true,
+            free: None,
         };
         self.entries().push(entry);
     }
@@ -55,22 +63,63 @@ impl Roster {
 
     /// Looks at each thread, and relieves those that starve; returns what was done in words.
     fn look(&self, stopping: bool) -> Vec<String> {
-        let mut entries = self.entries();
-        entries.retain(|entry| !entry.guard.has_ended());
-        let due = entries.iter_mut().filter(|entry| entry.always || stopping);
-        let relieved = due.filter_map(|entry| Some((entry.guard.look()?, &*entry)));
-        let note = |(relief, entry): (Relief, &Entry)| {
-            let how = match relief {
-                Relief::AnyCore => "it may run on any core now",
-                Relief::Ordinary => "nor could it on another, so it is an ordinary thread now",
+        let looked: Vec<(Tid, CoreId, u8, bool)> = {
+            let mut entries = self.entries();
+            entries.retain(|entry| !entry.guard.has_ended());
+            let due = entries.iter_mut().filter(|entry| entry.always || stopping);
+            let one = |entry: &mut Entry| {
+                let starves = entry.guard.starves();
+                let concerns = starves || (entry.free.is_some() && !stopping);
+                concerns.then(|| (entry.guard.thread(), entry.core, entry.priority, starves))
             };
-            let by = filler(entry.core, entry.priority);
-            format!(
-                "{} could not run on core {}, which {by} fills: {how}",
-                entry.role, entry.core
-            )
+            due.filter_map(one).collect()
         };
-        relieved.map(note).collect()
+        // A real-time thread that enters itself does not wait for a look at all of /proc.
+        let by = |(thread, core, priority, starves)| (thread, starves, filler(core, priority));
+        let found: Vec<(Tid, bool, Option<String>)> = looked.into_iter().map(by).collect();
+        let mut entries = self.entries();
+        let notes = found.into_iter().filter_map(|(thread, starves, by)| {
+            let entry = entries.iter_mut().find(|entry| entry.guard.thread() == thread)?;
+            match starves {
+                true => entry.relieve(by, stopping),
+                false => entry.go_back(by.is_none()),
+            }
+        });
+        notes.collect()
+    }
+}
+
+impl Entry {
+    /// Relieves the thread, which starves behind `by`; returns what was done in words.
+    fn relieve(&mut self, by: Option<String>, stopping: bool) -> Option<String> {
+        let by = match by {
+            Some(by) => by,
+            None if self.priority > TASK_PRIORITY => HIDDEN.into(),
+            // Behind jobs of this run, which end.
+            None if !stopping => return None,
+            None => {
+                self.guard.relieve();
+                return None;
+            }
+        };
+        self.free = Some(0);
+        let how = match self.guard.relieve() {
+            Relief::AnyCore => "it may run on any core now",
+            Relief::Ordinary => "nor could it on another, so it is an ordinary thread now",
+        };
+        let (role, core) = (&self.role, self.core);
+        Some(format!("{role} could not run on core {core}, which {by} fills: {how}"))
+    }
+
+    /// Returns the thread to its core, which `is_free` at this look, once it has been for [`FREE_LOOKS`].
+    fn go_back(&mut self, is_free: bool) -> Option<String> {
+        self.free = Some(if is_free { self.free? + 1 } else { 0 });
+        if self.free < Some(FREE_LOOKS) {
+            return None;
+        }
+        self.free = None;
+        self.guard.restore(self.core, self.priority);
+        Some(format!("{} went back to core {}", self.role, self.core))
     }
 }
 

@@ -171,7 +171,9 @@ fn a_run_goes_on_and_ends_though_threads_of_others_fill_a_core_of_it() {
             scope.spawn(|| {
                 pin(core).and_then(|()| real_time(HOG)).unwrap();
                 fills.store(true, Ordering::Relaxed);
-                while !over.load(Ordering::Relaxed) {}
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
             });
             wait_until("the core is filled", || fills.load(Ordering::Relaxed));
             wait_ok("figures", || runtime.figures().map_err(Box::new));

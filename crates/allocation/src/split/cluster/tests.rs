@@ -56,7 +56,7 @@ struct ScalingCase {
 }
 
 fn fixtures() -> Fixtures {
-    serde_json::from_str(include_str!("../../tests/fixtures/clusters.json")).unwrap()
+    serde_json::from_str(include_str!("../../../tests/fixtures/clusters.json")).unwrap()
 }
 
 fn points(rows: &[Vec<f64>]) -> Points {
