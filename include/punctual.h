@@ -9,9 +9,11 @@
  * passes. Times are spans in nanoseconds. Keys and values are bytes with a length, and may contain zeroes.
  *
  * Threads. Any thread may call any function, with the same handles. One thread at a time waits on a watch. A store may
- * be closed while others use it: calls under way end, later ones get PUNCTUAL_CLOSED.
+ * be closed while others use it: calls under way end first, later ones get PUNCTUAL_CLOSED. A write waits for others for
+ * a second at most (PUNCTUAL_LATE). Handlers of signals must not call the library.
  *
- * Processes. One process has a store open. A child of fork() gets PUNCTUAL_FORKED for its parent's handles.
+ * Processes. One process has a store open, and by one copy of this library (punctual_store_open says why). A child of
+ * fork() gets PUNCTUAL_FORKED for its parent's handles.
  *
  * Memory. Keys, values and arrays belong to the caller, and are not kept after the call; what they point to must be
  * readable. Only punctual_rows_free frees what the library made.
@@ -73,7 +75,7 @@ enum punctual_code {
     PUNCTUAL_TIMEOUT = 2,
     // The value does not fit into the caller's memory; its length was written.
     PUNCTUAL_TOO_SHORT = 3,
-    // A NULL pointer, or a number without a meaning.
+    // A NULL pointer, or a number that is out of range.
     PUNCTUAL_ARGUMENT = 4,
     // The handle was closed, or is none.
     PUNCTUAL_CLOSED = 5,
@@ -111,10 +113,10 @@ enum punctual_code {
     PUNCTUAL_PANIC = 21,
 };
 
-// An open store. Its functions may be called by any number of threads.
+// An open store, one of at most 1024. Its functions may be called by any number of threads.
 struct punctual_store;
 
-// An open watch. One thread waits on it at a time; any may close it meanwhile.
+// An open watch, one of at most 1024, and 64 of a store. One thread waits on it at a time; any may close it meanwhile.
 struct punctual_watch;
 
 // A temporal object: a value that a sensor reports, and that has an age. A field that is 0 has its default; one of
@@ -158,7 +160,7 @@ struct punctual_write {
     size_t key_len;
     // The value, of a put and of an expectation.
     const void *value;
-    // Bytes of the value.
+    // Bytes of the value, at most 1 GiB.
     size_t value_len;
     // Nanoseconds after which a record that is put is gone; 0: it stays.
     uint64_t life;
@@ -234,7 +236,7 @@ struct punctual_change {
     uint32_t key_len;
     // As the kind says; else 0.
     uint64_t number;
-    // Key of the record, or of the object.
+    // Key of the record, or of the object: `key_len` bytes, without a zero behind them.
     uint8_t key[512];
 };
 
@@ -243,20 +245,26 @@ extern "C" {
 #endif // __cplusplus
 
 // Text of this thread's last failure, in UTF-8: what was refused, and the remedy. Empty before the first one. Valid
-// until the thread's next failure.
+// until the thread's next failure or its end; not to be freed.
 const char *punctual_last_error(void);
+
+// Text of this thread's last failure, as `punctual_last_error`, which is forgotten: the one before is the last again.
+// For interpreters, where a handler of signals may call the library between a failure and the question for its text.
+const char *punctual_take_error(void);
 
 // Version of the library, such as "0.1.0".
 const char *punctual_version(void);
 
 // Opens a store. `size` is `sizeof(struct punctual_options)`. One process has a store in a folder open at a time. The
-// opening reads each page of the file, to find damage.
+// opening reads each page of the file, to find damage. While it is open, its process must not open, copy or delete the
+// files in its folder, nor load a second copy of this library: each removes the lock that keeps other processes out.
 enum punctual_code punctual_store_open(const struct punctual_options *options,
                                        size_t size,
                                        struct punctual_store **store);
 
-// Closes a store: writes the readings that were not written yet, and ends its watches. Calls under way in other
-// threads end first. The store is closed whatever the answer; NULL is allowed.
+// Closes a store: waits for calls under way in other threads, as long as the longest of them, writes the readings that
+// were not written yet, and ends its watches. The store is closed whatever the answer; NULL is allowed. Not to be
+// called by a handler of signals, which would wait for the call that it interrupts.
 enum punctual_code punctual_store_close(struct punctual_store *store);
 
 // Writes the readings that have come since the last flush to the file, and makes all writes durable. To be called some
@@ -274,7 +282,8 @@ enum punctual_code punctual_store_put(struct punctual_store *store,
 enum punctual_code punctual_store_delete(struct punctual_store *store, const void *key, size_t key_len);
 
 // Copies the value of a record or a temporal object to `value`, of `room` bytes, and its length to `value_len`.
-// PUNCTUAL_NOT_FOUND if there is none; PUNCTUAL_TOO_SHORT if it is longer: only the length was written.
+// PUNCTUAL_NOT_FOUND if there is none: the length is 0; PUNCTUAL_TOO_SHORT if it is longer: only the length was
+// written.
 enum punctual_code punctual_store_get(struct punctual_store *store,
                                       const void *key,
                                       size_t key_len,
@@ -284,7 +293,7 @@ enum punctual_code punctual_store_get(struct punctual_store *store,
 
 // Carries out all writes, in their order, in one commit, or none: an expectation that does not hold answers
 // PUNCTUAL_CONFLICT. `due_in`: nanoseconds until it should be done, before writers with later deadlines; 0: behind all
-// that have one. With `firm`, it is refused after that (PUNCTUAL_LATE).
+// that have one. With `firm`, which needs a `due_in`, the commit is refused after that (PUNCTUAL_LATE).
 enum punctual_code punctual_store_commit(struct punctual_store *store,
                                          const struct punctual_write *writes,
                                          size_t count,
@@ -312,7 +321,8 @@ enum punctual_code punctual_store_prefix(struct punctual_store *store,
                                          struct punctual_rows **rows);
 
 // Offers a reading of a temporal object, which is in memory when the call returns: it touches no disk and waits for no
-// transaction. `age`: nanoseconds since it was sampled; 0: now. Offer readings in the order of their sampling.
+// transaction. `age`: nanoseconds since it was sampled, at most the machine's uptime; 0: now. To be offered in the
+// order of sampling: the reading that was offered last is the latest.
 enum punctual_code punctual_store_offer(struct punctual_store *store,
                                         const void *key,
                                         size_t key_len,

@@ -19,7 +19,7 @@ pub enum punctual_code {
     PUNCTUAL_TIMEOUT = 2,
     /// The value does not fit into the caller's memory; its length was written.
     PUNCTUAL_TOO_SHORT = 3,
-    /// A NULL pointer, or a number without a meaning.
+    /// A NULL pointer, or a number that is out of range.
     PUNCTUAL_ARGUMENT = 4,
     /// The handle was closed, or is none.
     PUNCTUAL_CLOSED = 5,
@@ -58,12 +58,18 @@ pub enum punctual_code {
 }
 use punctual_code::*;
 
+/// Most bytes of one value, and of all keys and values in one answer.
+pub(crate) const BYTES_MAX: usize = 1 << 30;
+
 /// Reason for which a call did not succeed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub code: punctual_code,
     text: Cow<'static, CStr>,
 }
+
+/// Longest text, in characters: a key of megabytes is cut.
+const TEXT_MAX: usize = 1024;
 
 impl Failure {
     /// A failure whose text takes no memory: for calls that fail as a matter of course.
@@ -73,7 +79,9 @@ impl Failure {
     }
 
     pub fn of(code: punctual_code, text: impl Into<String>) -> Failure {
-        let text = text.into().replace('\0', "\\0");
+        // Eight of them are kept for each thread.
+        let text: String = text.into().chars().take(TEXT_MAX).collect();
+        let text = text.replace('\0', "\\0");
         let text = CString::new(text).map_or(Cow::Borrowed(c""), Cow::Owned);
         Failure { code, text }
     }
@@ -85,7 +93,20 @@ impl Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
-        Failure::of(code_of(&error), error.to_string())
+        // Other advice than that which names settings of Rust and commands of a server.
+        let text = match &error {
+            StoreError::Temporal { key } => {
+                let key = key.escape_ascii();
+                format!(
+                    "key {key}: this is a temporal object, its value comes from its sensor: offer a reading instead"
+                )
+            }
+            StoreError::LockTimeout { waited, holder } => {
+                format!("the write lock was not free within {waited}: {holder} write less in one commit")
+            }
+            other => other.to_string(),
+        };
+        Failure::of(code_of(&error), text)
     }
 }
 
@@ -121,8 +142,14 @@ fn code_of_engine(error: &EngineError) -> punctual_code {
     }
 }
 
+/// Texts that a thread keeps: one for each call that interrupts another between its failure and its text.
+const TEXTS_MAX: usize = 8;
+
+/// Texts of failures in a ring, and the place of the last.
+struct Texts([Cow<'static, CStr>; TEXTS_MAX], usize);
+
 thread_local! {
-    static LAST: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
+    static TEXTS: RefCell<Texts> = const { RefCell::new(Texts([const { Cow::Borrowed(c"") }; TEXTS_MAX], 0)) };
 }
 
 /// Runs the body of a function, and keeps the text of its failure for this thread.
@@ -137,15 +164,35 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> punctual_
         }
     };
     // Fails only while the thread ends.
-    let _ = LAST.try_with(|last| *last.borrow_mut() = failure.text);
+    let _ = TEXTS.try_with(|texts| {
+        let Texts(texts, last) = &mut *texts.borrow_mut();
+        *last = (*last + 1) % TEXTS_MAX;
+        texts[*last] = failure.text;
+    });
     failure.code
 }
 
 /// Text of this thread's last failure, in UTF-8: what was refused, and the remedy. Empty before the first one. Valid
-/// until the thread's next failure.
+/// until the thread's next failure or its end; not to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    text(|Texts(texts, last)| texts[*last].as_ptr())
+}
+
+/// Text of this thread's last failure, as `punctual_last_error`, which is forgotten: the one before is the last again.
+/// For interpreters, where a handler of signals may call the library between a failure and the question for its text.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_take_error() -> *const c_char {
+    text(|Texts(texts, last)| {
+        let taken = texts[*last].as_ptr();
+        *last = (*last + TEXTS_MAX - 1) % TEXTS_MAX;
+        taken
+    })
+}
+
+fn text(of: impl FnOnce(&mut Texts) -> *const c_char) -> *const c_char {
+    let text = TEXTS.try_with(|texts| of(&mut texts.borrow_mut()));
+    text.unwrap_or(c"".as_ptr())
 }
 
 /// Version of the library, such as "0.1.0".
@@ -161,6 +208,20 @@ pub extern "C" fn punctual_version() -> *const c_char {
 pub(crate) unsafe fn bytes<'c>(at: *const c_void, len: usize) -> Result<&'c [u8], Failure> {
     // SAFETY: the caller's.
     unsafe { array(at.cast(), len) }
+}
+
+/// The caller's value of a record or a reading; NULL is allowed for none.
+///
+/// # Safety
+/// That of [`array`].
+pub(crate) unsafe fn bounded<'c>(at: *const c_void, len: usize) -> Result<&'c [u8], Failure> {
+    // SAFETY: the caller's.
+    let value = unsafe { bytes(at, len)? };
+    if len > BYTES_MAX {
+        let text = format!("a value of {len} bytes: at most {BYTES_MAX}");
+        return Err(Failure::of(PUNCTUAL_VALUE, text));
+    }
+    Ok(value)
 }
 
 /// The caller's array; NULL is allowed for none.
@@ -191,15 +252,13 @@ pub(crate) fn check_size<T>(size: usize) -> Result<(), Failure> {
     }
 }
 
-/// The caller's place for a result.
-pub(crate) fn place<T>(at: *mut T) -> Result<*mut T, Failure> {
-    match at.is_null() {
-        true => Err(Failure::fixed(
-            PUNCTUAL_ARGUMENT,
-            c"NULL in place of a result: pass the address of a variable",
-        )),
-        false => Ok(at),
+/// The caller's place for the result `name`.
+pub(crate) fn place<T>(at: *mut T, name: &str) -> Result<*mut T, Failure> {
+    if at.is_null() || !at.is_aligned() {
+        let text = format!("{name} is {at:?}: pass the address of a variable");
+        return Err(Failure::argument(text));
     }
+    Ok(at)
 }
 
 /// Copies a value to the caller's memory, unless that is too short.
@@ -215,7 +274,7 @@ pub(crate) unsafe fn copy(value: &[u8], to: *mut c_void, room: usize) -> Result<
     }
     if !value.is_empty() {
         // SAFETY: the caller's.
-        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), place(to)?.cast(), value.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), place(to, "value")?.cast(), value.len()) };
     }
     Ok(())
 }

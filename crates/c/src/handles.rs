@@ -1,8 +1,7 @@
 //! Handles: numbers that stand for open stores and watches.
 //!
 //! A pointer to the thing itself would be followed after it was closed. A number is looked up, so a closed one is
-//! refused, and a call under way in another thread ends before the thing does. A thread that looks a handle up waits
-//! for the one that closes it only.
+//! refused, and a call under way in another thread ends before the thing does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once, PoisonError, RwLock};
@@ -44,7 +43,11 @@ impl<T> Handles<T> {
             if let Ok(mut place) = place.try_write()
                 && place.is_none()
             {
-                let handle = NEXT.fetch_add(1, Ordering::Relaxed) * HANDLES_MAX + at;
+                let bound = usize::MAX / HANDLES_MAX;
+                let raised = |number| (number < bound).then_some(number + 1);
+                let number = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raised);
+                let number = number.map_err(|_| Failure::fixed(PUNCTUAL_LIMIT, c"all handles were used: restart"))?;
+                let handle = number * HANDLES_MAX + at;
                 *place = Some((handle, thing));
                 return Ok(handle);
             }
@@ -75,7 +78,7 @@ impl<T> Handles<T> {
     }
 }
 
-const CLOSED: Failure = Failure::fixed(
+pub(crate) const CLOSED: Failure = Failure::fixed(
     PUNCTUAL_CLOSED,
     c"this handle is not open: it was closed, or is of another kind",
 );

@@ -5,11 +5,8 @@ use std::ptr::null;
 
 use punctual::Nanos;
 
-use crate::code::Failure;
 use crate::code::punctual_code::PUNCTUAL_LIMIT;
-
-/// Most bytes of keys and values in one answer.
-const ROWS_BYTES_MAX: usize = 1 << 30;
+use crate::code::{BYTES_MAX, Failure};
 
 /// A record, or a reading of a history.
 #[repr(C)]
@@ -62,8 +59,8 @@ impl Rows {
 
     pub fn add(&mut self, key: &[u8], value: &[u8], age: Nanos) -> Result<(), Failure> {
         let (key_len, value_len) = (key.len(), value.len());
-        if self.keys.len() + self.values.len() + key_len + value_len > ROWS_BYTES_MAX {
-            let text = format!("more than {ROWS_BYTES_MAX} bytes: ask for fewer records at a time");
+        if self.keys.len() + self.values.len() + key_len + value_len > BYTES_MAX {
+            let text = format!("more than {BYTES_MAX} bytes: ask for fewer records at a time");
             return Err(Failure::of(PUNCTUAL_LIMIT, text));
         }
         self.keys.extend_from_slice(key);

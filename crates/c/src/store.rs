@@ -7,21 +7,21 @@ use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
 
 use punctual::store::{Engine, ObjectId, SensorId};
 use punctual::{Clock, Deadline, Durability, LinuxOs, Nanos, ObjectSpec, ReadingBuffer, Store, StoreError, Time};
 
-use crate::code::punctual_code::{self, PUNCTUAL_CONFLICT, PUNCTUAL_NOT_FOUND, PUNCTUAL_SETTING};
-use crate::code::{Failure, array, bytes, check_size, copy, guarded, place};
-use crate::handles::Handles;
+use crate::code::punctual_code::{self, PUNCTUAL_ARGUMENT, PUNCTUAL_CONFLICT, PUNCTUAL_NOT_FOUND, PUNCTUAL_SETTING};
+use crate::code::{Failure, array, bounded, bytes, check_size, copy, guarded, place};
+use crate::handles::{CLOSED, Handles};
 use crate::rows::{Rows, punctual_rows};
 use crate::watch::OpenWatch;
 
 /// Largest buffer for a reading that a thread keeps, in bytes.
 const KEPT_MAX: usize = 64 << 10;
 
-/// An open store. Its functions may be called by any number of threads.
+/// An open store, one of at most 1024. Its functions may be called by any number of threads.
 pub struct punctual_store {
     _opaque: [u8; 0],
 }
@@ -86,7 +86,7 @@ pub struct punctual_write {
     pub key_len: usize,
     /// The value, of a put and of an expectation.
     pub value: *const c_void,
-    /// Bytes of the value.
+    /// Bytes of the value, at most 1 GiB.
     pub value_len: usize,
     /// Nanoseconds after which a record that is put is gone; 0: it stays.
     pub life: u64,
@@ -140,10 +140,12 @@ pub(crate) struct OpenStore {
     pub watches: Mutex<Vec<Weak<OpenWatch>>>,
 }
 
-pub(crate) static STORES: Handles<OpenStore> = Handles::new();
+/// Each call shares the lock of its store. Its end alone takes it, and leaves `None`.
+static STORES: Handles<RwLock<Option<OpenStore>>> = Handles::new();
 
 /// Opens a store. `size` is `sizeof(struct punctual_options)`. One process has a store in a folder open at a time. The
-/// opening reads each page of the file, to find damage.
+/// opening reads each page of the file, to find damage. While it is open, its process must not open, copy or delete the
+/// files in its folder, nor load a second copy of this library: each removes the lock that keeps other processes out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn punctual_store_open(
     options: *const punctual_options,
@@ -151,10 +153,11 @@ pub unsafe extern "C" fn punctual_store_open(
     store: *mut *mut punctual_store,
 ) -> punctual_code {
     guarded(|| {
-        let store = place(store)?;
+        let store = place(store, "store")?;
         store.write(std::ptr::null_mut());
         check_size::<punctual_options>(size)?;
-        let handle = STORES.open(Arc::new(open(&*place(options.cast_mut())?)?))?;
+        let open = open(&*place(options.cast_mut(), "options")?)?;
+        let handle = STORES.open(Arc::new(RwLock::new(Some(open))))?;
         store.write(std::ptr::without_provenance_mut(handle));
         Ok(())
     })
@@ -197,20 +200,23 @@ unsafe fn open(options: &punctual_options) -> Result<OpenStore, Failure> {
     })
 }
 
-/// Closes a store: writes the readings that were not written yet, and ends its watches. Calls under way in other
-/// threads end first. The store is closed whatever the answer; NULL is allowed.
+/// Closes a store: waits for calls under way in other threads, as long as the longest of them, writes the readings that
+/// were not written yet, and ends its watches. The store is closed whatever the answer; NULL is allowed. Not to be
+/// called by a handler of signals, which would wait for the call that it interrupts.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_store_close(store: *mut punctual_store) -> punctual_code {
     guarded(|| {
         if store.is_null() {
             return Ok(());
         }
-        let open = STORES.close(store)?;
-        let watches = std::mem::take(&mut *open.watches.lock().unwrap_or_else(PoisonError::into_inner));
-        watches
-            .iter()
-            .filter_map(Weak::upgrade)
-            .for_each(|watch| (watch.ender)());
+        let closed = STORES.close(store)?;
+        // Waits for the calls under way; later ones are refused, so no watch is added any more.
+        let open = closed.write().unwrap_or_else(PoisonError::into_inner).take();
+        let open = open.ok_or(CLOSED)?;
+        let watches = open.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = watches.iter().filter_map(Weak::upgrade);
+        live.for_each(|watch| (watch.ender)());
+        drop(watches);
         Ok(_ = open.store.commit_group()?)
     })
 }
@@ -219,7 +225,7 @@ pub extern "C" fn punctual_store_close(store: *mut punctual_store) -> punctual_c
 /// times a second where readings matter after a kill. A volatile store answers PUNCTUAL_SETTING, after the writing.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_store_flush(store: *mut punctual_store) -> punctual_code {
-    guarded(|| Ok(STORES.get(store)?.store.flush()?))
+    within(store, |open| Ok(open.store.flush()?))
 }
 
 /// Sets a record, in a commit of its own.
@@ -231,9 +237,8 @@ pub unsafe extern "C" fn punctual_store_put(
     value: *const c_void,
     value_len: usize,
 ) -> punctual_code {
-    guarded(|| {
-        let store = &STORES.get(store)?.store;
-        Ok(store.put(bytes(key, key_len)?, bytes(value, value_len)?)?)
+    within(store, |open| {
+        Ok(open.store.put(bytes(key, key_len)?, bounded(value, value_len)?)?)
     })
 }
 
@@ -244,7 +249,7 @@ pub unsafe extern "C" fn punctual_store_delete(
     key: *const c_void,
     key_len: usize,
 ) -> punctual_code {
-    guarded(|| match STORES.get(store)?.store.delete(bytes(key, key_len)?)? {
+    within(store, |open| match open.store.delete(bytes(key, key_len)?)? {
         true => Ok(()),
         false => Err(NO_RECORD),
     })
@@ -253,7 +258,8 @@ pub unsafe extern "C" fn punctual_store_delete(
 const NO_RECORD: Failure = Failure::fixed(PUNCTUAL_NOT_FOUND, c"there is no such record");
 
 /// Copies the value of a record or a temporal object to `value`, of `room` bytes, and its length to `value_len`.
-/// PUNCTUAL_NOT_FOUND if there is none; PUNCTUAL_TOO_SHORT if it is longer: only the length was written.
+/// PUNCTUAL_NOT_FOUND if there is none: the length is 0; PUNCTUAL_TOO_SHORT if it is longer: only the length was
+/// written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn punctual_store_get(
     store: *mut punctual_store,
@@ -263,8 +269,9 @@ pub unsafe extern "C" fn punctual_store_get(
     room: usize,
     value_len: *mut usize,
 ) -> punctual_code {
-    guarded(|| {
-        let (open, value_len) = (STORES.get(store)?, place(value_len)?);
+    within(store, |open| {
+        let value_len = place(value_len, "value_len")?;
+        value_len.write(0);
         let copied = open.store.get_with(bytes(key, key_len)?, |found| {
             value_len.write(found.len());
             copy(found, value, room)
@@ -275,7 +282,7 @@ pub unsafe extern "C" fn punctual_store_get(
 
 /// Carries out all writes, in their order, in one commit, or none: an expectation that does not hold answers
 /// PUNCTUAL_CONFLICT. `due_in`: nanoseconds until it should be done, before writers with later deadlines; 0: behind all
-/// that have one. With `firm`, it is refused after that (PUNCTUAL_LATE).
+/// that have one. With `firm`, which needs a `due_in`, the commit is refused after that (PUNCTUAL_LATE).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn punctual_store_commit(
     store: *mut punctual_store,
@@ -284,16 +291,22 @@ pub unsafe extern "C" fn punctual_store_commit(
     due_in: u64,
     firm: bool,
 ) -> punctual_code {
-    guarded(|| {
-        let (open, writes) = (STORES.get(store)?, array(writes, count)?);
+    within(store, |open| {
+        let writes = array(writes, count)?;
         let due = LinuxOs.now() + Nanos(due_in);
         let mut transaction = open.store.write_transaction(match (due_in, firm) {
-            (0, _) => Deadline::NONE,
+            (0, true) => {
+                return Err(Failure::fixed(
+                    PUNCTUAL_ARGUMENT,
+                    c"firm without a deadline: set due_in",
+                ));
+            }
+            (0, false) => Deadline::NONE,
             (_, false) => Deadline::soft(due),
             (_, true) => Deadline::firm(due),
         })?;
         for (at, write) in writes.iter().enumerate() {
-            let (key, value) = (bytes(write.key, write.key_len)?, bytes(write.value, write.value_len)?);
+            let (key, value) = (bytes(write.key, write.key_len)?, bounded(write.value, write.value_len)?);
             let expected = match write.kind {
                 PUNCTUAL_PUT if write.life == 0 => transaction.put(key, value).map(|()| true)?,
                 PUNCTUAL_PUT => transaction.put_for(key, value, Nanos(write.life)).map(|()| true)?,
@@ -329,11 +342,11 @@ pub unsafe extern "C" fn punctual_store_range(
     reverse: bool,
     rows: *mut *mut punctual_rows,
 ) -> punctual_code {
-    guarded(|| {
+    within(store, |open| {
         let (low, below) = (bytes(low, low_len)?, bytes(high, high_len)?);
         let high = (!high.is_null()).then_some(below);
         let range = (Bound::Included(low), high.map_or(Bound::Unbounded, Bound::Excluded));
-        collect(store, range, limit, reverse, rows)
+        collect(open, range, limit, reverse, rows)
     })
 }
 
@@ -347,24 +360,24 @@ pub unsafe extern "C" fn punctual_store_prefix(
     reverse: bool,
     rows: *mut *mut punctual_rows,
 ) -> punctual_code {
-    guarded(|| {
+    within(store, |open| {
         let prefix = bytes(prefix, prefix_len)?;
         // The first key behind all of them ends with the last byte that can be raised.
         let raised = prefix.iter().rposition(|byte| *byte < u8::MAX);
         let behind = raised.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat());
         let high = behind.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        collect(store, (Bound::Included(prefix), high), limit, reverse, rows)
+        collect(open, (Bound::Included(prefix), high), limit, reverse, rows)
     })
 }
 
 unsafe fn collect(
-    store: *mut punctual_store,
+    open: &OpenStore,
     range: (Bound<&[u8]>, Bound<&[u8]>),
     limit: usize,
     reverse: bool,
     rows: *mut *mut punctual_rows,
 ) -> Result<(), Failure> {
-    let (open, rows) = (STORES.get(store)?, place(rows)?);
+    let rows = place(rows, "rows")?;
     rows.write(std::ptr::null_mut());
     let transaction = open.store.begin_read()?;
     let mut records = transaction.range::<&[u8]>(range)?;
@@ -379,7 +392,8 @@ unsafe fn collect(
 }
 
 /// Offers a reading of a temporal object, which is in memory when the call returns: it touches no disk and waits for no
-/// transaction. `age`: nanoseconds since it was sampled; 0: now. Offer readings in the order of their sampling.
+/// transaction. `age`: nanoseconds since it was sampled, at most the machine's uptime; 0: now. To be offered in the
+/// order of sampling: the reading that was offered last is the latest.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn punctual_store_offer(
     store: *mut punctual_store,
@@ -389,12 +403,16 @@ pub unsafe extern "C" fn punctual_store_offer(
     value_len: usize,
     age: u64,
 ) -> punctual_code {
-    guarded(|| {
-        let open = STORES.get(store)?;
+    within(store, |open| {
         let object = open.object(bytes(key, key_len)?)?;
-        let sampled_at = (age > 0).then(|| Time(LinuxOs.now().0.saturating_sub(age)));
-        let value = bytes(value, value_len)?;
-        Ok(open.store.offer_next(SensorId(object.0), sampled_at, value)?)
+        let sampled = || LinuxOs.now().0.checked_sub(age).map(Time);
+        let sampled_at = (age > 0).then(sampled);
+        if sampled_at == Some(None) {
+            let text = format!("an age of {age} ns: more than the machine's uptime, which bounds it");
+            return Err(Failure::argument(text));
+        }
+        let value = bounded(value, value_len)?;
+        Ok(open.store.offer_next(SensorId(object.0), sampled_at.flatten(), value)?)
     })
 }
 
@@ -414,8 +432,8 @@ pub unsafe extern "C" fn punctual_store_read(
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    guarded(|| {
-        let (open, reading) = (STORES.get(store)?, place(reading)?);
+    within(store, |open| {
+        let reading = place(reading, "reading")?;
         let object = open.object(bytes(key, key_len)?)?;
         let validity = open.validity[object.index()];
         let bound = if max_age == 0 { validity } else { Nanos(max_age) };
@@ -448,8 +466,8 @@ pub unsafe extern "C" fn punctual_store_history(
     key_len: usize,
     rows: *mut *mut punctual_rows,
 ) -> punctual_code {
-    guarded(|| {
-        let (open, rows) = (STORES.get(store)?, place(rows)?);
+    within(store, |open| {
+        let rows = place(rows, "rows")?;
         rows.write(std::ptr::null_mut());
         let mut readings = ReadingBuffer::default();
         open.store.history(open.object(bytes(key, key_len)?)?, &mut readings)?;
@@ -470,8 +488,8 @@ pub unsafe extern "C" fn punctual_store_figures(
     figures: *mut punctual_figures,
     size: usize,
 ) -> punctual_code {
-    guarded(|| {
-        let (open, figures) = (STORES.get(store)?, place(figures)?);
+    within(store, |open| {
+        let figures = place(figures, "figures")?;
         check_size::<punctual_figures>(size)?;
         let counts = open.store.counts();
         let space = open.store.engine().space().map_err(StoreError::from)?;
@@ -488,6 +506,22 @@ pub unsafe extern "C" fn punctual_store_figures(
             readers_ended: open.store.readers_ended().count,
         });
         Ok(())
+    })
+}
+
+/// Runs a call on an open store, whose end waits for it.
+pub(crate) fn within<T>(
+    store: *mut punctual_store,
+    call: impl FnOnce(&OpenStore) -> Result<T, Failure>,
+) -> punctual_code {
+    guarded(|| {
+        let store = STORES.get(store)?;
+        let open = match store.try_read() {
+            Ok(open) => open,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(CLOSED),
+        };
+        call(open.as_ref().ok_or(CLOSED)?)
     })
 }
 

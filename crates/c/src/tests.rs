@@ -7,7 +7,7 @@ use std::ptr::{self, null, null_mut};
 use std::thread;
 
 use crate::code::punctual_code::{self, *};
-use crate::code::{guarded, punctual_last_error};
+use crate::code::{guarded, punctual_last_error, punctual_take_error};
 use crate::rows::{punctual_row, punctual_rows, punctual_rows_free};
 use crate::store::*;
 use crate::watch::*;
@@ -298,6 +298,7 @@ fn readings_have_an_age_a_number_and_a_history() {
     let (_, reading) = read(store, b"battery", 0).unwrap();
     assert!(!reading.fresh && reading.age >= 61 * SECOND, "{} ns", reading.age);
     assert_eq!(offer(store, b"battery", b"123456789", 0), PUNCTUAL_VALUE);
+    assert_eq!(offer(store, b"battery", b"12345678", u64::MAX), PUNCTUAL_ARGUMENT);
     assert_eq!(offer(store, b"door", b"", 0), PUNCTUAL_KIND);
     assert_eq!(read(store, b"door", 0).err(), Some(PUNCTUAL_KIND));
     let mut figures = punctual_figures::default();
@@ -413,6 +414,27 @@ fn null_closed_and_foreign_handles_are_refused() {
         );
         assert_eq!((len, *room), (9, [0; 4]));
         assert_eq!(
+            punctual_store_get(store, at(b"none"), 4, room.as_mut_ptr().cast(), 4, &mut len),
+            PUNCTUAL_NOT_FOUND
+        );
+        assert_eq!(len, 0);
+        assert_eq!(
+            punctual_store_put(store, at(b"a"), 1, at(b"a"), (1 << 30) + 1),
+            PUNCTUAL_VALUE
+        );
+        let odd = (&raw mut len).wrapping_byte_add(1);
+        assert_eq!(
+            punctual_store_get(store, at(b"door"), 4, null_mut(), 0, odd),
+            PUNCTUAL_ARGUMENT
+        );
+        assert!(last_error().contains("value_len"), "{}", last_error());
+        let firm = write(PUNCTUAL_PUT, b"a", b"");
+        assert_eq!(punctual_store_commit(store, &firm, 1, 0, true), PUNCTUAL_ARGUMENT);
+        for capacity in [0, (1 << 16) + 1, usize::MAX] {
+            let begun = punctual_store_watch(store, at(b"a"), 1, false, capacity, &mut null_mut());
+            assert_eq!(begun, PUNCTUAL_ARGUMENT);
+        }
+        assert_eq!(
             punctual_store_get(store, at(b"door"), 4, null_mut(), 9, &mut len),
             PUNCTUAL_ARGUMENT
         );
@@ -497,8 +519,9 @@ fn a_full_quota_refuses_puts_and_a_second_opening_is_refused() {
 
 #[test]
 fn a_store_is_closed_beside_threads_that_use_it() {
-    for _ in 0..50 {
-        let store = in_memory();
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..20 {
+        let store = in_folder(folder.path(), 0).unwrap();
         thread::scope(|scope| {
             for name in [b"a", b"b"] {
                 let store = store.addr();
@@ -506,12 +529,61 @@ fn a_store_is_closed_beside_threads_that_use_it() {
                     let store = ptr::without_provenance_mut(store);
                     let ended = (0..u64::MAX)
                         .map(|_| put(store, name, name))
-                        .find(|code| *code != PUNCTUAL_OK);
+                        // Late: on a loaded machine.
+                        .find(|code| ![PUNCTUAL_OK, PUNCTUAL_LATE].contains(code));
                     assert_eq!(ended, Some(PUNCTUAL_CLOSED), "{}", last_error());
                 });
             }
+            let address = store.addr();
+            scope.spawn(move || {
+                let store = ptr::without_provenance_mut(address);
+                let mut watch = null_mut();
+                // SAFETY: the address is a variable's.
+                match unsafe { punctual_store_watch(store, null(), 0, true, 1, &mut watch) } {
+                    PUNCTUAL_OK => {
+                        while next(watch, u64::MAX).is_ok() {}
+                        assert_eq!(punctual_watch_close(watch), PUNCTUAL_OK);
+                    }
+                    code => assert!([PUNCTUAL_CLOSED, PUNCTUAL_LATE].contains(&code), "{code:?}"),
+                }
+            });
             assert_eq!(punctual_store_close(store), PUNCTUAL_OK);
+            // No call holds it any more.
+            let again = in_folder(folder.path(), 0).unwrap();
+            assert_eq!(punctual_store_close(again), PUNCTUAL_OK);
         });
+    }
+}
+
+#[test]
+fn an_offer_beside_a_close_is_kept_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = CString::new(folder.path().as_os_str().as_bytes()).unwrap();
+    let objects = [object(b"battery")];
+    let settings = punctual_options {
+        folder: name.as_ptr(),
+        durability: PUNCTUAL_VOLATILE,
+        ..options(&objects)
+    };
+    let mut kept = 0;
+    for _ in 0..20 {
+        let store = open(&settings).unwrap();
+        let address = store.addr();
+        let last = thread::scope(|scope| {
+            let offers = scope.spawn(move || {
+                let store = ptr::without_provenance_mut(address);
+                (kept + 1..)
+                    .take_while(|number: &u64| offer(store, b"battery", &number.to_le_bytes(), 0) == PUNCTUAL_OK)
+                    .last()
+            });
+            assert_eq!(punctual_store_close(store), PUNCTUAL_OK);
+            offers.join().unwrap()
+        });
+        kept = last.unwrap_or(kept);
+        let again = open(&settings).unwrap();
+        let found = read(again, b"battery", 0).ok().map(|(value, _)| value);
+        assert_eq!(found, (kept > 0).then(|| kept.to_le_bytes().to_vec()));
+        assert_eq!(punctual_store_close(again), PUNCTUAL_OK);
     }
 }
 
@@ -549,6 +621,47 @@ fn a_panic_ends_at_the_border_and_texts_are_of_a_thread() {
     thread::spawn(|| assert_eq!(last_error(), "")).join().unwrap();
     assert_eq!(guarded::<()>(|| std::panic::panic_any(7)), PUNCTUAL_PANIC);
     assert_eq!(last_error(), "the library panicked");
+    // A call that interrupts takes its own text, and leaves that of the call before.
+    let interrupts = || {
+        assert_eq!(put(null_mut(), b"a", b""), PUNCTUAL_ARGUMENT);
+        // SAFETY: the library's own text, and no call in between.
+        unsafe { CStr::from_ptr(punctual_take_error()) }
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    for _ in 0..20 {
+        assert!(interrupts().contains("NULL"));
+    }
+    assert_eq!(last_error(), "the library panicked");
+}
+
+/// Skipped where there is no Python, or the library was not built with the tests.
+#[test]
+fn python_has_what_its_module_promises() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = std::env::current_exe().unwrap();
+    let library = program.with_file_name("../examples/libpunctual.so");
+    let python = |arguments: &[&std::ffi::OsStr]| {
+        let mut python = std::process::Command::new("python3");
+        python.arg("-B").args(arguments).env("PUNCTUAL_LIBRARY", &library);
+        python.env("PYTHONPATH", folder.join("../../include")).output()
+    };
+    let supported = "import sys, ctypes, asyncio; sys.exit(sys.version_info < (3, 8))";
+    let is_supported = python(&["-c".as_ref(), supported.as_ref()]).is_ok_and(|it| it.status.success());
+    // Only `cargo test` as a whole builds the library; an older one promises less.
+    let changed = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
+    let sources = ["code", "handles", "lib", "rows", "store", "watch"].map(|file| format!("src/{file}.rs"));
+    let newest = sources.iter().map(|file| changed(&folder.join(file))).max().flatten();
+    if !is_supported || changed(&library) < newest {
+        return eprintln!(
+            "skipped: no Python from 3.8 on, or no library of today at {}",
+            library.display()
+        );
+    }
+    let output = python(&[folder.join("src/check.py").as_ref()]).unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
 }
 
 /// With HEADER=write in the environment it writes the header.

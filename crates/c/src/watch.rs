@@ -12,9 +12,9 @@ use punctual::{Change, Clock, LinuxOs, Nanos, Watch, WatchTarget};
 use crate::code::punctual_code::{self, PUNCTUAL_BUSY, PUNCTUAL_CLOSED, PUNCTUAL_TIMEOUT};
 use crate::code::{Failure, bytes, guarded, place};
 use crate::handles::Handles;
-use crate::store::{STORES, punctual_store};
+use crate::store::{punctual_store, within};
 
-/// An open watch. One thread waits on it at a time; any may close it meanwhile.
+/// An open watch, one of at most 1024, and 64 of a store. One thread waits on it at a time; any may close it meanwhile.
 pub struct punctual_watch {
     _opaque: [u8; 0],
 }
@@ -41,7 +41,7 @@ pub struct punctual_change {
     pub key_len: u32,
     /// As the kind says; else 0.
     pub number: u64,
-    /// Key of the record, or of the object.
+    /// Key of the record, or of the object: `key_len` bytes, without a zero behind them.
     pub key: [u8; 512],
 }
 const _: () = assert!(KEY_MAX_LEN <= 512);
@@ -52,6 +52,9 @@ pub(crate) struct OpenWatch {
     /// Ends the watch, and a wait on it.
     pub ender: Box<dyn Fn() + Send + Sync>,
 }
+
+/// Most changes that wait to be taken, as in the store.
+const CAPACITY_MAX: usize = 1 << 16;
 
 static WATCHES: Handles<OpenWatch> = Handles::new();
 
@@ -66,9 +69,13 @@ pub unsafe extern "C" fn punctual_store_watch(
     capacity: usize,
     watch: *mut *mut punctual_watch,
 ) -> punctual_code {
-    guarded(|| {
-        let (open, watch) = (STORES.get(store)?, place(watch)?);
+    within(store, |open| {
+        let watch = place(watch, "watch")?;
         watch.write(std::ptr::null_mut());
+        if !(1..=CAPACITY_MAX).contains(&capacity) {
+            let text = format!("a capacity of {capacity} changes: 1 to {CAPACITY_MAX}");
+            return Err(Failure::argument(text));
+        }
         let key = bytes(key, key_len)?;
         let target = if prefix {
             WatchTarget::Prefix(key)
@@ -97,7 +104,7 @@ pub unsafe extern "C" fn punctual_watch_next(
     change: *mut punctual_change,
 ) -> punctual_code {
     guarded(|| {
-        let (open, change) = (WATCHES.get(watch)?, place(change)?);
+        let (open, change) = (WATCHES.get(watch)?, place(change, "change")?);
         let mut watch = match open.watch.try_lock() {
             Ok(watch) => watch,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
