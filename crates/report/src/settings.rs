@@ -1,11 +1,8 @@
 //! Settings that a run changed: of which things, since when, for which tasks, why, and how late these were with them.
 
-use punctual_runtime::report::SettingReport;
+use punctual_runtime::report::{NAMED_MAX, SettingReport};
 
 use crate::summary::{counted, percent};
-
-/// Most things that a text names; the JSON has all.
-const NAMED_MAX: usize = 3;
 
 /// Names of the cells of a setting.
 pub const COLUMNS: [&str; 7] = ["setting", "now", "before", "since", "for", "why", "late jobs"];
@@ -16,8 +13,9 @@ const BEFORE: [&str; 7] = ["", ": ", ", before ", "; since ", ", for ", ": ", ";
 pub fn cells(setting: &SettingReport) -> [String; 7] {
     let (named, further) = setting.of.split_at(setting.of.len().min(NAMED_MAX));
     let mut what = format!("{} {}", setting.what, named.join(", ")).trim_end().to_owned();
-    if !further.is_empty() {
-        what += &format!(" and {} more", further.len());
+    let more = further.len() + setting.more;
+    if more > 0 {
+        what += &format!(" and {more} more");
     }
     if let Some(refusal) = &setting.refused {
         let mut cells: [String; 7] = Default::default();

@@ -480,10 +480,9 @@ impl Collector {
     }
 
     fn count_settings(&mut self) {
-        for task in self.tasks.iter().flatten() {
-            let (jobs, late) = task.totals();
-            self.settings.count(task.name(), [jobs, late]);
-        }
+        let tasks = self.tasks.iter().flatten();
+        let totals = |task: &TaskFigures| <[u64; 2]>::from(task.totals());
+        self.settings.count(tasks.map(|task| (task.name(), totals(task))));
     }
 
     /// Settings of the loop so far, and all that was refused.
@@ -498,7 +497,7 @@ impl Collector {
         // Without sensors, the loop plans a share of updates all the time, and uses no knob for it.
         let knobs = &self.header.knobs;
         let used = |row: &SettingReport| knobs.iter().any(|it| it.used && it.knob.to_string() == row.what);
-        let turned = self.settings.reports().into_iter().filter(used);
+        let turned = self.settings.reports(usize::MAX).into_iter().filter(used);
         turned.chain(refused).collect()
     }
 

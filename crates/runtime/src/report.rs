@@ -70,6 +70,9 @@ pub struct RunMark {
     pub text: String,
 }
 
+/// Most things of a setting that a text or a viewer names; the report in JSON has all.
+pub const NAMED_MAX: usize = 3;
+
 /// A setting of the machine that the run changed, or that was refused to it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SettingReport {
@@ -77,6 +80,9 @@ pub struct SettingReport {
     pub what: String,
     /// Threads, cores, groups and files that have the property; empty for knobs of the run.
     pub of: Vec<String>,
+    /// Number of further ones, whose names a viewer of a run does not get.
+    #[serde(default)]
+    pub more: usize,
     /// Value before, which is restored at the end; of a knob the one at the start.
     pub before: String,
     /// Value that stands or, once `until_s` says so, stood.
@@ -86,7 +92,7 @@ pub struct SettingReport {
     /// Time until which it stood; `None` if it does, or did to the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
-    /// Names of the tasks for which it was made; of a knob those that were furthest from their goals.
+    /// Names of the tasks for which it was made; of a knob all with a deadline.
     pub tasks: Vec<String>,
     /// Key of the file that asks for it, or the reason of the last decision.
     pub why: String,

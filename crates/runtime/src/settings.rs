@@ -4,7 +4,7 @@
 //! **Problem.** The ledger knows what was changed, the loop why, the figures how late jobs were. **Method.** One list:
 //! a row for each knob that the loop turns away from its first setting and, on Linux, for each change of the ledger. It
 //! begins when the setting is first seen, and ends when that is back. Jobs of its tasks that end meanwhile count as
-//! *with* it, all others of the run as *without*.
+//! *with* it, all others of the run as *without*. A knob is turned for all tasks.
 //!
 //! Limits: jobs count by the figures at hand, which are half a second old on Linux. Rows of settings that are back are
 //! forgotten once there are [`ROWS_MAX`] rows.
@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_loop::Step;
-use punctual_platform::Plan;
+use punctual_platform::{KnobId, Plan, Value};
 
 use crate::report::{SettingReport, TaskReport};
 
@@ -23,8 +23,21 @@ const ROWS_MAX: usize = 8192;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SettingRows {
     rows: BTreeMap<(String, Vec<String>), SettingReport>,
-    /// Jobs of each task, and late ones among them, by the last figures.
-    totals: BTreeMap<String, [u64; 2]>,
+    knobs: BTreeMap<KnobId, KnobRow>,
+    /// Jobs of each task, and late ones among them, by the last figures; a name comes again if a later task has it.
+    totals: Vec<(String, [u64; 2])>,
+}
+
+/// A knob that was turned away. The control thread may turn it at each job: its words are made when reported.
+#[derive(Clone, Debug)]
+struct KnobRow {
+    first: Value,
+    now: Value,
+    /// The decision that set `now`, and the name of its lead by `SettingRows::totals`.
+    step: Step,
+    lead: Option<usize>,
+    /// Times and jobs.
+    row: SettingReport,
 }
 
 impl SettingReport {
@@ -39,33 +52,41 @@ impl SettingReport {
         };
         (*all, *late_ones) = (*all + jobs, *late_ones + late);
     }
+
+    /// Begins or goes on at `t_s`, in seconds of the run, if it `stands`; else ends.
+    fn turn(&mut self, t_s: f64, stands: bool) {
+        self.since_s = [self.since_s, t_s][usize::from(stands && self.until_s.is_some())];
+        self.until_s = (!stands).then_some(t_s);
+    }
 }
 
 impl SettingRows {
-    /// Takes the number of jobs of a task over the whole run so far, start-up included, and of late ones.
-    pub(crate) fn count(&mut self, task: &str, totals: [u64; 2]) {
-        let counted = self.totals.entry(task.to_owned()).or_default();
-        let more = [0, 1].map(|of| totals[of].saturating_sub(counted[of]));
-        *counted = [0, 1].map(|of| counted[of] + more[of]);
-        for row in self.rows.values_mut() {
-            if row.tasks.iter().any(|it| it == task) {
-                row.add(more);
+    /// Takes the number of jobs of each task over the whole run so far, start-up included, and of late ones; always in
+    /// the same order, in which later tasks are the last.
+    pub(crate) fn count<'t>(&mut self, tasks: impl Iterator<Item = (&'t str, [u64; 2])>) {
+        for (at, (task, totals)) in tasks.enumerate() {
+            if at == self.totals.len() {
+                self.totals.push((task.to_owned(), [0; 2]));
             }
+            let counted = &mut self.totals[at].1;
+            let more = [0, 1].map(|of| totals[of].saturating_sub(counted[of]));
+            *counted = [0, 1].map(|of| counted[of] + more[of]);
+            let rows = self
+                .rows
+                .values_mut()
+                .filter(|row| row.tasks.iter().any(|it| it == task));
+            let knobs = self.knobs.values_mut().map(|knob| &mut knob.row);
+            rows.chain(knobs).for_each(|row| row.add(more));
         }
     }
 
     /// As [`count`](Self::count), of all tasks.
     pub(crate) fn figures(&mut self, tasks: &[TaskReport]) {
-        for task in tasks {
-            self.count(
-                &task.name,
-                [task.jobs + task.start_up.jobs, task.late + task.start_up.late],
-            );
-        }
+        let totals = |task: &TaskReport| [task.jobs + task.start_up.jobs, task.late + task.start_up.late];
+        self.count(tasks.iter().map(|task| (&*task.name, totals(task))));
     }
 
-    /// Sets a row at `t_s`, in seconds of the run; `stands`: its setting differs from the one before.
-    fn set(&mut self, t_s: f64, row: SettingReport, stands: bool) {
+    fn set(&mut self, t_s: f64, row: SettingReport) {
         let known = self.rows.entry(row.key()).or_insert_with(|| SettingReport {
             until_s: Some(t_s),
             tasks: Vec::new(),
@@ -73,13 +94,16 @@ impl SettingRows {
         });
         for task in row.tasks {
             if !known.tasks.contains(&task) {
-                let [jobs, late] = self.totals.get(&task).copied().unwrap_or_default();
-                (known.jobs_without, known.late_without) = (known.jobs_without + jobs, known.late_without + late);
+                for (_, [jobs, late]) in self.totals.iter().filter(|(name, _)| *name == task) {
+                    (known.jobs_without, known.late_without) = (known.jobs_without + jobs, known.late_without + late);
+                }
                 known.tasks.push(task);
             }
         }
-        known.since_s = [known.since_s, t_s][usize::from(stands && known.until_s.is_some())];
-        known.until_s = (!stands).then_some(t_s);
+        if known.until_s.is_some() {
+            known.before = row.before;
+        }
+        known.turn(t_s, true);
         (known.now, known.why) = (row.now, row.why);
     }
 
@@ -88,16 +112,32 @@ impl SettingRows {
     pub(crate) fn turn(&mut self, t_s: f64, step: &Step, [first, last]: [&Plan; 2], lead: Option<&str>) {
         for (knob, value) in step.plan.iter().filter(|(knob, value)| last.get(*knob) != Some(*value)) {
             let Some(found) = first.get(knob) else { continue };
-            let row = SettingReport {
-                what: knob.to_string(),
-                before: found.to_string(),
-                now: value.to_string(),
-                tasks: lead.map(String::from).into_iter().collect(),
-                why: reason(step, lead),
-                ..SettingReport::default()
+            let stands = found != value;
+            if stands && !self.knobs.contains_key(&knob) {
+                let mut row = SettingReport {
+                    until_s: Some(t_s),
+                    ..SettingReport::default()
+                };
+                self.totals.iter().for_each(|(_, totals)| row.add(*totals));
+                let (first, now, step) = (found, value, step.clone());
+                self.knobs.insert(
+                    knob,
+                    KnobRow {
+                        first,
+                        now,
+                        step,
+                        lead: None,
+                        row,
+                    },
+                );
+            }
+            let Some(known) = self.knobs.get_mut(&knob) else {
+                continue;
             };
-            if found != value || self.rows.contains_key(&row.key()) {
-                self.set(t_s, row, found != value);
+            known.row.turn(t_s, stands);
+            if stands {
+                let lead = lead.and_then(|lead| self.totals.iter().rposition(|(name, _)| name == lead));
+                (known.now, known.step, known.lead) = (value, step.clone(), lead);
             }
         }
     }
@@ -108,16 +148,27 @@ impl SettingRows {
         for (_, row) in self.rows.iter_mut().filter(|(key, _)| !keys.contains(key)) {
             row.until_s = row.until_s.or(Some(t_s));
         }
-        rows.into_iter().for_each(|row| self.set(t_s, row, true));
+        rows.into_iter().for_each(|row| self.set(t_s, row));
         if self.rows.len() > ROWS_MAX {
             self.rows.retain(|_, row| row.until_s.is_none());
         }
     }
 
-    /// The rows, oldest first; things with the same setting for the same reason are one row.
-    pub(crate) fn reports(&self) -> Vec<SettingReport> {
+    /// The rows, oldest first; things with the same setting for the same reason are one row, which has the names of at
+    /// most `names` of them.
+    pub(crate) fn reports(&self, names: usize) -> Vec<SettingReport> {
+        let tasks: BTreeSet<_> = self.totals.iter().map(|(task, _)| task).collect();
+        let told = |(knob, it): (&KnobId, &KnobRow)| SettingReport {
+            what: knob.to_string(),
+            before: it.first.to_string(),
+            now: it.now.to_string(),
+            tasks: tasks.iter().copied().cloned().collect(),
+            why: reason(&it.step, it.lead.map(|lead| self.totals[lead].0.as_str())),
+            ..it.row.clone()
+        };
+        let knobs: Vec<_> = self.knobs.iter().map(told).collect();
         let mut merged = BTreeMap::<_, SettingReport>::new();
-        for row in self.rows.values() {
+        for row in self.rows.values().chain(&knobs) {
             let key = (
                 &row.what,
                 &row.before,
@@ -129,7 +180,11 @@ impl SettingRows {
             let same = merged.entry(key).and_modify(|it| {
                 it.since_s = it.since_s.min(row.since_s);
                 it.until_s = it.until_s.zip(row.until_s).map(|(a, b)| a.max(b));
-                it.of.extend(row.of.iter().cloned());
+                if it.of.len() < names {
+                    it.of.extend(row.of.iter().cloned());
+                } else {
+                    it.more += 1;
+                }
             });
             same.or_insert_with(|| row.clone());
         }
@@ -183,11 +238,11 @@ mod tests {
         let (mut rows, first) = (SettingRows::default(), step(0.5).plan);
         let mut last = first;
         let mut turn = |t_s, share, totals: [u64; 2]| {
-            rows.count("drive", [t_s as u64; 2]);
-            rows.count("vision", totals);
+            let drive = (t_s > 6.0).then_some(("drive", [5, 2]));
+            rows.count([("vision", totals)].into_iter().chain(drive));
             rows.turn(t_s, &step(share), [&first, &last], Some("vision"));
             last = step(share).plan;
-            rows.reports().pop()
+            rows.reports(3).pop()
         };
         assert_eq!(turn(1.0, 0.5, [10, 4]), None);
         turn(2.0, 0.3, [20, 8]);
@@ -201,10 +256,15 @@ mod tests {
             row.why.contains("vision") && row.why.contains("2 of 5 jobs late"),
             "{row:?}"
         );
+        // The first jobs of a task that came meanwhile count as with it.
         let row = turn(8.0, 0.5, [60, 9]).unwrap();
-        assert_eq!((row.until_s, jobs(&row)), (Some(8.0), [40, 1, 20, 8]));
+        assert_eq!((row.until_s, jobs(&row)), (Some(8.0), [45, 3, 20, 8]));
+        assert_eq!(
+            (row.now.as_str(), row.tasks.as_slice()),
+            ("10.0 %", &["drive", "vision"].map(String::from)[..])
+        );
         let row = turn(9.0, 0.2, [70, 12]).unwrap();
-        assert_eq!((row.since_s, row.until_s, jobs(&row)), (9.0, None, [40, 1, 30, 11]));
+        assert_eq!((row.since_s, row.until_s, jobs(&row)), (9.0, None, [45, 3, 30, 11]));
     }
 
     fn held(of: &str, now: &str) -> SettingReport {
@@ -224,14 +284,39 @@ mod tests {
         rows.stand(1.0, vec![held("a", "0"), held("b", "0"), held("c", "1")]);
         rows.stand(2.0, vec![held("b", "0"), held("c", "1"), held("d", "0")]);
         let of: Vec<_> = rows
-            .reports()
+            .reports(3)
             .into_iter()
             .map(|row| (row.of.concat(), row.until_s))
             .collect();
         assert_eq!(of, [("bd".into(), None), ("a".into(), Some(2.0)), ("c".into(), None)]);
-        rows.stand(3.0, vec![held("a", "0")]);
-        let again = rows.reports().into_iter().find(|row| row.of == ["a"]).unwrap();
-        assert_eq!((again.since_s, again.until_s), (3.0, None));
+        assert!(rows.reports(1).iter().any(|row| row.of == ["b"] && row.more == 1));
+        let before = "0-3".to_string();
+        rows.stand(
+            3.0,
+            vec![SettingReport {
+                before,
+                ..held("a", "0")
+            }],
+        );
+        let again = rows.reports(3).into_iter().find(|row| row.of == ["a"]).unwrap();
+        assert_eq!(
+            (again.since_s, again.until_s, again.before.as_str()),
+            (3.0, None, "0-3")
+        );
+    }
+
+    #[test]
+    fn jobs_of_a_task_that_is_added_anew_under_its_name_count_at_once() {
+        let (mut rows, ended) = (SettingRows::default(), ("drive", [100, 10]));
+        rows.count([ended].into_iter());
+        rows.stand(1.0, vec![held("a", "0")]);
+        rows.count([ended, ("drive", [3, 1])].into_iter());
+        rows.count([ended, ("drive", [5, 1])].into_iter());
+        let row = rows.reports(3).pop().unwrap();
+        assert_eq!(
+            [row.jobs_with, row.late_with, row.jobs_without, row.late_without],
+            [5, 1, 100, 10]
+        );
     }
 
     proptest! {
@@ -244,11 +329,11 @@ mod tests {
                 let more = [late + on_time, late];
                 now = [0, 1].map(|of| now[of] + more[of]);
                 with = if stood { [0, 1].map(|of| with[of] + more[of]) } else { with };
-                rows.count("drive", now);
+                rows.count([("drive", now)].into_iter());
                 rows.stand(at as f64, if stands { vec![held("a", "0")] } else { Vec::new() });
                 (stood, any) = (stands, any || stands);
             }
-            let row = rows.reports().pop();
+            let row = rows.reports(3).pop();
             prop_assert_eq!(row.is_some(), any);
             if let Some(row) = row {
                 prop_assert_eq!([row.jobs_with, row.late_with], with);

@@ -1,5 +1,6 @@
 //! The changes of this process that stand, in words for a user: the ledger's records, and each thing as it is now.
 
+use std::ffi::{CStr, CString};
 use std::path::Path;
 
 use punctual_os::Tid;
@@ -50,23 +51,22 @@ pub struct StandingChange {
 }
 
 impl Journal {
-    /// The changes that this journal wants, and the cores that it claims, as they are now.
-    pub fn standing(&self) -> Vec<StandingChange> {
-        let Ok(table) = self.0.ledger.lock() else {
-            return Vec::new();
-        };
+    /// The changes that this journal wants, and the cores that it claims, as they are now; none of threads that have
+    /// ended. `None` while another process or thread has the ledger: this waits for none of them.
+    pub fn standing(&self) -> Option<Vec<StandingChange>> {
+        let table = self.0.ledger.try_lock()?;
         let place = self.0.holder.place;
         let mut records = Vec::new();
         for change in table.changes_of(place) {
-            let texts = [table.path(change), table.original(change)];
-            let [path, original] = texts.map(|text| text.to_string_lossy().into_owned());
-            records.extend(table.kind(change).map(|kind| (kind, path, original)));
+            let texts = [table.path(change), table.original(change)].map(CStr::to_owned);
+            records.extend(table.kind(change).map(|kind| (kind, texts)));
         }
         let cores = table.holder_at(place).map(|holder| holder.exclusive().cores());
-        drop(table); // what follows reads files
+        drop(table); // reading files takes time
         let claim = |core: CoreId| change(Property::Core, None, core.to_string(), ["any thread", "this run"]);
         let claims = cores.into_iter().flatten().map(claim);
-        claims.chain(records.into_iter().map(standing)).collect()
+        let others = records.into_iter().map(standing);
+        Some(claims.chain(others.filter(|it| it.now != ENDED)).collect())
     }
 }
 
@@ -81,7 +81,8 @@ fn change(property: Property, thread: Option<Tid>, of: String, values: [impl Int
     }
 }
 
-fn standing((kind, path, original): (Kind, String, String)) -> StandingChange {
+fn standing((kind, texts): (Kind, [CString; 2])) -> StandingChange {
+    let [path, original] = texts.map(|text| text.to_string_lossy().into_owned());
     let number = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/stat"));
     let thread = number.and_then(|number| number.parse().ok()).map(Tid);
     let (tid, bytes) = (thread.unwrap_or(Tid(-1)), original.as_bytes());

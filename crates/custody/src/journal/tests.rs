@@ -662,7 +662,7 @@ fn each_record_of_the_ledger_is_a_change_that_stands() {
     files.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
     let [quota, clock, interrupt, control] = files.each_ref().map(|(path, _)| path.as_path());
     let (journal, helper) = (unguarded(), Helper::start());
-    assert_eq!(journal.standing(), []);
+    assert_eq!(journal.standing(), Some(Vec::new()));
     journal.claim(&[CoreId(1)], &[CoreId(0), CoreId(1)]).unwrap();
     journal.write(quota, "12000").unwrap();
     journal.write(clock, "900000").unwrap();
@@ -676,7 +676,7 @@ fn each_record_of_the_ledger_is_a_change_that_stands() {
     journal.confine(helper.tid(), &found, &found).unwrap();
     // Where it is refused, no record is left.
     let _ = journal.run_in_real_time(helper.tid(), 5);
-    let standing = journal.standing();
+    let standing = journal.standing().unwrap();
     assert_eq!(standing.len(), changed(&journal) + 1, "and the claim: {standing:?}");
     let has = |property, of: &Path, before: &str, now: &str| {
         let is_it = |it: &StandingChange| (it.property, Path::new(&it.of)) == (property, of);
@@ -696,8 +696,14 @@ fn each_record_of_the_ledger_is_a_change_that_stands() {
     assert_eq!(ledger::parse_list(cores.now.as_bytes()), Some(found));
     assert_eq!(cores.before, cores.now);
     assert!(cores.of.ends_with(&format!("(thread {})", helper.tid())), "{cores:?}");
-    drop(helper);
-    let ended = journal.standing().into_iter().find(|it| it.thread.is_some()).unwrap();
-    assert_eq!(ended.now, "ended");
+    let table = journal.0.ledger.lock().unwrap();
+    assert_eq!(journal.standing(), None, "another thread has the ledger");
+    drop((table, helper));
+    let of_threads = journal
+        .standing()
+        .into_iter()
+        .flatten()
+        .filter(|it| it.thread.is_some());
+    assert_eq!(of_threads.count(), 0, "it has ended");
     drop(journal.restore());
 }

@@ -73,11 +73,12 @@ pub fn scheduling_to_lend(thread: Tid) -> Result<Scheduling, Refusal> {
     }
 }
 
-/// Name of `thread`, of any process; at most 15 bytes (prctl(2), `PR_SET_NAME`). `None` once the thread has ended.
+/// Name of `thread`, of any process; at most 15 bytes (prctl(2), `PR_SET_NAME`), those that are no UTF-8 replaced.
+/// `None` once the thread has ended.
 pub fn name_of(thread: Tid) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).ok()?;
-    let name = name.trim_end();
-    (!name.is_empty()).then(|| name.to_owned())
+    let name = std::fs::read(format!("/proc/{thread}/comm")).ok()?;
+    let name = String::from_utf8_lossy(name.trim_ascii_end());
+    (!name.is_empty()).then(|| name.into_owned())
 }
 
 /// Sets the scheduling of `thread`, and keeps its reset-on-fork flag.

@@ -185,7 +185,7 @@ impl<E: Engine + 'static> Keeper<E> {
             .extend(joined.map(|refusal| format!("not kept: {refusal}")));
         report.lending = lent;
         settings.figures(&report.tasks);
-        report.settings.splice(..0, settings.reports());
+        report.settings.splice(..0, settings.reports(usize::MAX));
         Ok(FinishedRun { report, log })
     }
 

@@ -14,7 +14,7 @@ use punctual_platform::linux::thread::{AsFound, Guests, Tid, start_of};
 use punctual_platform::{ClockOffer, KnobId, Refusal};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
 use punctual_workload::{Arrival, Class, ControllerKind, Pace, UpdateMode};
 
 use super::KeeperCommand;
@@ -32,10 +32,13 @@ use crate::linux::shared::{Order, RunState, ThreadGroup, protection};
 use crate::linux::tasks::{ReadyTask, TaskState};
 use crate::linux::tenancy::Tenancy;
 use crate::linux::{FEEDER_PRIORITY, RunOptions, SILENCE, TaskSetup, first_release};
-use crate::report::{Protection, RunHeader};
+use crate::report::{NAMED_MAX, Protection, RunHeader};
 
 /// Interval at which the keeper reads the control thread's messages, if no caller sends a command.
 const TURN: Nanos = Nanos::from_millis(20);
+
+/// Most settings that a watching caller gets, the oldest first: the report has all.
+const SETTINGS_MAX: usize = 200;
 
 /// Threads of the tasks, which callers may add to while the run lasts.
 pub(super) struct RunThreads<'scope, 'env, E: Engine> {
@@ -199,7 +202,10 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             }
             self.receive_guests();
             self.retire();
-            self.holdings.look(&self.list);
+            if LinuxOs.now() >= self.holdings.due {
+                let is_ending = || self.shared.stopping();
+                self.holdings.look(LinuxOs.now(), &self.list, is_ending);
+            }
         }
     }
 
@@ -210,7 +216,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         self.list.guests.retain(|guest| guest.place.is_taken());
         if (tasks, guests) != (self.tasks.len(), self.list.guests.len()) {
             self.list.reorder();
-            self.holdings.due = Time::ZERO;
+            self.holdings.look_soon(LinuxOs.now());
         }
     }
 
@@ -239,7 +245,10 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             mut told => {
                 match &mut told {
                     ControlMessage::Tasks(tasks) => self.holdings.rows.figures(tasks),
-                    ControlMessage::Settings(rows) => drop(rows.splice(..0, self.holdings.rows.reports())),
+                    ControlMessage::Settings(rows) if watcher.is_some() => {
+                        rows.splice(..0, self.holdings.rows.reports(NAMED_MAX));
+                        rows.truncate(SETTINGS_MAX);
+                    }
                     _ => {}
                 }
                 if let Some(watcher) = watcher {
@@ -333,7 +342,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
                 Some(request) => self.receive_guest(notice, request),
                 None => self.list.dismiss(notice.thread, notice.task),
             }
-            self.holdings.due = Time::ZERO;
+            self.holdings.look_soon(LinuxOs.now());
         }
     }
 
@@ -544,6 +553,7 @@ fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace
 #[cfg(test)]
 mod tests {
     use punctual_platform::Offers;
+    use punctual_units::Time;
     use punctual_workload::{Goal, TaskGoal};
 
     use super::*;
