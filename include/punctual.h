@@ -9,8 +9,8 @@
  * passes. Times are spans in nanoseconds. Keys and values are bytes with a length, and may contain zeroes.
  *
  * Threads. Any thread may call any function, with the same handles. One thread at a time waits on a watch. A store may
- * be closed while others use it: calls under way end first, later ones get PUNCTUAL_CLOSED. A write waits for others for
- * a second at most (PUNCTUAL_LATE). Handlers of signals must not call the library.
+ * be closed while others use it: calls under way end first, later ones get PUNCTUAL_CLOSED. A write waits at most a
+ * second for others (PUNCTUAL_LATE). Handlers of signals must not call the library.
  *
  * Processes. One process has a store open, and by one copy of this library (punctual_store_open says why). A child of
  * fork() gets PUNCTUAL_FORKED for its parent's handles.

@@ -1,4 +1,4 @@
-"""The store of punctual: records and values of sensors, with deadlines, ages and watches. On Linux, Python 3.8 or later.
+"""The store of punctual: records and values of sensors, with deadlines, ages and watches; Linux, Python 3.8 or later.
 
     import punctual
 
@@ -9,10 +9,10 @@
         print(float(reading), reading.age, reading.fresh)
 
 Keys are bytes or str; values are bytes, str, or any buffer; what is read is bytes. Times are in seconds. Any thread may
-call any method: other Python threads run meanwhile. While a store is open, its process must not open, copy or delete the
-files in its folder, nor load a second copy of the library: each removes the lock that keeps other processes out.
-docs/guide/store.md says what the store promises. The library is libpunctual.so: beside this file, where PUNCTUAL_LIBRARY
-says, or where the system has its libraries.
+call any method: other Python threads run meanwhile. While a store is open, its process must not open, copy or delete
+the files in its folder, nor load a second copy of the library: each removes the lock that keeps other processes out.
+docs/guide/store.md says what the store promises. The library is libpunctual.so: beside this file, where
+PUNCTUAL_LIBRARY says, or where the system has its libraries.
 """
 
 import array
@@ -170,25 +170,29 @@ def _structure(name, **fields):
 
 
 _size, _address, _u32, _u64 = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-_Object = _structure("_Object", key=ctypes.c_char_p, key_len=_size, valid_for=_u64, period=_u64, max_len=_size, history=_size)
-_Options = _structure("_Options", folder=ctypes.c_char_p, durability=_u32, quota=_u64, objects=_address, object_count=_size)
-_Write = _structure("_Write", kind=_u32, key=ctypes.c_char_p, key_len=_size, value=ctypes.c_char_p, value_len=_size, life=_u64)
+_Object = _structure("_Object", key=ctypes.c_char_p, key_len=_size, valid_for=_u64, period=_u64, max_len=_size,
+                     history=_size)
+_Options = _structure("_Options", folder=ctypes.c_char_p, durability=_u32, quota=_u64, objects=_address,
+                      object_count=_size)
+_Write = _structure("_Write", kind=_u32, key=ctypes.c_char_p, key_len=_size, value=ctypes.c_char_p, value_len=_size,
+                    life=_u64)
 _Reading = _structure("_Reading", len=_size, age=_u64, number=_u64, fresh=ctypes.c_bool)
 _Rows = _structure("_Rows", count=_size, row=_address, values=_address, values_len=_size)
 _Change = _structure("_Change", kind=_u32, key_len=_u32, number=_u64, key=ctypes.c_char * 512)
-_Figures = _structure("_Figures", objects=_u64, fresh_share=ctypes.c_double, offered=_u64, installed=_u64, superseded=_u64,
-                      quota=_u64, taken=_u64, data=_u64, readers=_u64, readers_ended=_u64)
+_Figures = _structure("_Figures", objects=_u64, fresh_share=ctypes.c_double, offered=_u64, installed=_u64,
+                      superseded=_u64, quota=_u64, taken=_u64, data=_u64, readers=_u64, readers_ended=_u64)
 _ROW = "@PNPNQ"  # struct punctual_row
 
 
 def _load():
-    path = os.environ.get("PUNCTUAL_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libpunctual.so")
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libpunctual.so")
+    path = os.environ.get("PUNCTUAL_LIBRARY") or beside
     path = path if os.path.exists(path) else "libpunctual.so"
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(f"{error}: name the library in PUNCTUAL_LIBRARY; `cargo build --release -p punctual-c` builds "
-                          "target/release/libpunctual.so") from error
+        raise ImportError(f"{error}: name the library in PUNCTUAL_LIBRARY; `cargo build --release -p punctual-c` "
+                          "builds target/release/libpunctual.so") from error
     bytes_, flag = [_address, _size], [ctypes.c_bool]
     for name, types in {
         "store_open": [_address, _size, _address],
@@ -264,8 +268,8 @@ class Object(typing.NamedTuple):
 
 
 class Reading(typing.NamedTuple):
-    """A value of a temporal object. `age`: inf if unknown, after a restart of the machine. `float(reading)` is the number
-    that was offered."""
+    """A value of a temporal object. `age`: inf if unknown, after a restart of the machine. `float(reading)` is the
+    number that was offered."""
 
     value: bytes
     age: float
@@ -405,8 +409,8 @@ class _Handle:
 
 
 class Store(_Handle):
-    """A store in a folder, which is made if it is missing; without a folder, in memory. `close` writes the readings that
-    were not written yet, and ends the store's watches.
+    """A store in a folder, which is made if it is missing; without a folder, in memory. `close` writes the readings
+    that were not written yet, and ends the store's watches.
 
     durability: "durable" (the default), "no-meta-sync" or "volatile"; quota: most bytes that puts take in the file."""
 
@@ -423,7 +427,8 @@ class Store(_Handle):
             raise Argument("objects: give a list of punctual.Object")
         keys = [_bytes(it.key) for it in objects]
         specs = (_Object * len(keys))(*[
-            (key, len(key), _nanos(it.valid_for), _nanos(it.period), _count("max_len", it.max_len), _count("history", it.history))
+            (key, len(key), _nanos(it.valid_for), _nanos(it.period), _count("max_len", it.max_len),
+             _count("history", it.history))
             for key, it in zip(keys, objects)])
         folder = None if folder is None else os.fsencode(folder)
         if folder is not None and b"\0" in folder:
@@ -475,8 +480,8 @@ class Store(_Handle):
         return True
 
     def batch(self, due_in: typing.Optional[float] = None, firm: bool = False) -> Batch:
-        """Several writes in one commit, which should be done in `due_in` seconds from the end of the `with`; with `firm`,
-        it is refused after that (Late)."""
+        """Several writes in one commit, which should be done in `due_in` seconds from the end of the `with`; with
+        `firm`, the commit is refused after that (Late)."""
         return Batch(self, due_in, firm)
 
     def range(self, low: typing.Optional[_Data] = None, high: typing.Optional[_Data] = None, limit: int = 0,
@@ -496,8 +501,8 @@ class Store(_Handle):
         return (key for key, _ in self.range())
 
     def offer(self, key: _Data, value: typing.Union[float, bytes], age: typing.Optional[float] = None) -> None:
-        """Offers a reading, a number or bytes, that was sampled `age` seconds ago; touches no disk. To be offered in order
-        of sampling: the reading that was offered last is the latest."""
+        """Offers a reading, a number or bytes, that was sampled `age` seconds ago; touches no disk. To be offered in
+        order of sampling: the reading that was offered last is the latest."""
         key = _bytes(key)
         if isinstance(value, str):
             raise BadValue("a reading is a number or bytes: float() or encode() the text")
@@ -607,9 +612,9 @@ class _Listener:
 
 
 class Watch(_Handle):
-    """Changes from now on: `for change in watch`, `async for change in watch`, or `watch.next(timeout)`. A change has no
-    value: read the record, and see this change or a newer one. Iterations end when watch or store are closed. A watch
-    keeps its store open."""
+    """Changes from now on: `for change in watch`, `async for change in watch`, or `watch.next(timeout)`. A change has
+    no value: read the record, and see this change or a newer one. Iterations end when watch or store are closed. A
+    watch keeps its store open."""
 
     _closes = _library.punctual_watch_close
     _listener = None

@@ -1,4 +1,4 @@
-"""What `punctual.py` promises beyond the library's functions; run by tests.rs, with the library that the tests build."""
+"""Checks the promises of `punctual.py` beyond the library's functions; run by tests.rs, with the tests' library."""
 
 import asyncio
 import copy

@@ -204,7 +204,7 @@ pub extern "C" fn punctual_version() -> *const c_char {
 /// The caller's bytes; NULL is allowed for none.
 ///
 /// # Safety
-/// That of [`array`].
+/// `at` points to `len` readable bytes, as for [`array`].
 pub(crate) unsafe fn bytes<'c>(at: *const c_void, len: usize) -> Result<&'c [u8], Failure> {
     // SAFETY: the caller's.
     unsafe { array(at.cast(), len) }
@@ -213,7 +213,7 @@ pub(crate) unsafe fn bytes<'c>(at: *const c_void, len: usize) -> Result<&'c [u8]
 /// The caller's value of a record or a reading; NULL is allowed for none.
 ///
 /// # Safety
-/// That of [`array`].
+/// `at` points to `len` readable bytes, as for [`array`].
 pub(crate) unsafe fn bounded<'c>(at: *const c_void, len: usize) -> Result<&'c [u8], Failure> {
     // SAFETY: the caller's.
     let value = unsafe { bytes(at, len)? };

@@ -140,7 +140,7 @@ pub(crate) struct OpenStore {
     pub watches: Mutex<Vec<Weak<OpenWatch>>>,
 }
 
-/// Each call shares the lock of its store. Its end alone takes it, and leaves `None`.
+/// Open stores. A call shares the lock of its store; a close takes that lock alone, and leaves `None`.
 static STORES: Handles<RwLock<Option<OpenStore>>> = Handles::new();
 
 /// Opens a store. `size` is `sizeof(struct punctual_options)`. One process has a store in a folder open at a time. The

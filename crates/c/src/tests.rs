@@ -332,7 +332,7 @@ fn a_watch_sees_each_change_or_counts_it_and_ends_with_its_store() {
         next(battery, SECOND),
         Ok((PUNCTUAL_CHANGE_READING, b"battery".to_vec(), 1))
     );
-    // Each wait ends as its watch does: by itself, and with its store.
+    // A wait ends with its watch: the one is closed by itself, the other with its store.
     thread::scope(|scope| {
         let waits = [rooms, battery].map(|watch| {
             let watch = watch.addr();

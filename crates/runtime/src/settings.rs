@@ -55,7 +55,9 @@ impl SettingReport {
 
     /// Begins or goes on at `t_s`, in seconds of the run, if it `stands`; else ends.
     fn turn(&mut self, t_s: f64, stands: bool) {
-        self.since_s = [self.since_s, t_s][usize::from(stands && self.until_s.is_some())];
+        if stands && self.until_s.is_some() {
+            self.since_s = t_s;
+        }
         self.until_s = (!stands).then_some(t_s);
     }
 }

@@ -39,7 +39,7 @@ punctual_units::named! {
         StaticOverload = "static-overload",
         /// The static split of the least largest load.
         StaticBest = "static-best",
-        /// As much for every core.
+        /// The split that gives every core the same ways and bandwidth.
         Even = "equal",
     }
 }

@@ -204,16 +204,22 @@ fn a_program_that_reports_nothing_is_observed_or_refused_with_the_reason() {
     );
 }
 
+/// A folder with `held.toml`, which gives `control` a real-time priority, and that program; `None` where it cannot be
+/// built or may have none.
+fn to_be_held() -> Option<(tempfile::TempDir, Children)> {
+    let text = file("class = \"real-time\"\n");
+    let folder = folder_with(&[("held.toml", &text)]);
+    let program = control(folder.path())?;
+    may_seat().then(|| {
+        let control = started(&program, folder.path());
+        (folder, control)
+    })
+}
+
 #[test]
 fn threads_are_given_back_after_a_kill() {
     let _cores = shared_machine();
-    let text = file("class = \"real-time\"\n");
-    let folder = folder_with(&[("held.toml", &text)]);
-    let Some(program) = control(folder.path()) else { return };
-    if !may_seat() {
-        return;
-    }
-    let control = started(&program, folder.path());
+    let Some((folder, control)) = to_be_held() else { return };
     let before = affinity(control.tid());
     let mut attach = Children::start(attached(folder.path(), &["held.toml", "--plain"]).stderr(Stdio::null()));
     wait_until("the thread is seated", || {
@@ -232,13 +238,7 @@ fn threads_are_given_back_after_a_kill() {
 #[test]
 fn the_report_explains_every_change_that_the_ledger_has() {
     let _cores = shared_machine();
-    let text = file("class = \"real-time\"\n");
-    let folder = folder_with(&[("held.toml", &text)]);
-    let Some(program) = control(folder.path()) else { return };
-    if !may_seat() {
-        return;
-    }
-    let control = started(&program, folder.path());
+    let Some((folder, control)) = to_be_held() else { return };
     let files = ["--json", "report.json", "--html", "page.html"];
     let mut command = attached(folder.path(), &["held.toml", "--plain"]);
     command.args(files).stdout(Stdio::piped()).stderr(Stdio::piped());

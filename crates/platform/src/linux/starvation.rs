@@ -12,12 +12,13 @@ use punctual_custody::core_mask::{affinity_of, set_affinity};
 use punctual_custody::stat;
 use punctual_units::{CoreId, Nanos};
 
+use super::exclusive::population::{processes, threads_of};
 use super::thread::{self, Scheduling, Tid, cpu_time_of, name_of, scheduling, set_scheduling};
 use super::{KernelTree, refused};
 use crate::Refusal;
 
-/// How long a thread of a run is ready without running, at least, before it is relieved: far above a deadline, and a
-/// tenth of the time after which users take a program for hung.
+/// Interval of looks at a thread: the least time for which it starves before it is relieved. Far above the deadlines of
+/// jobs, so that a busy core is no filled one.
 pub const STARVES_AFTER: Duration = Duration::from_secs(1);
 
 /// Longest wait for a thread to run on a core that is tried: a span in which real-time work that has pauses takes one.
@@ -78,19 +79,23 @@ impl StarvationGuard {
     }
 
     /// Relieves the thread: first it may use every core that the caller may, the second time it gets ordinary
-    /// scheduling. Returns what was changed.
-    pub fn relieve(&mut self) -> Relief {
-        let any_core = self.relief.is_none() && to_any_core(self.thread);
-        let relief = if any_core { Relief::AnyCore } else { Relief::Ordinary };
+    /// scheduling. Returns what was changed; `None` from the third time on.
+    pub fn relieve(&mut self) -> Option<Relief> {
+        let relief = match self.relief {
+            None if to_any_core(self.thread) => Relief::AnyCore,
+            Some(Relief::Ordinary) => return None,
+            _ => Relief::Ordinary,
+        };
         if relief == Relief::Ordinary {
             make_ordinary(self.thread);
         }
-        *self.relief.insert(relief)
+        self.relief = Some(relief);
+        self.relief
     }
 
     /// Relieves the thread if it starves.
     pub fn look(&mut self) -> Option<Relief> {
-        self.starves().then(|| self.relieve())
+        self.starves().then(|| self.relieve()).flatten()
     }
 
     /// Returns a thread that was relieved to `core` and to `SCHED_FIFO` `priority`.
@@ -183,25 +188,16 @@ pub(super) fn refusal(core: CoreId, priority: u8) -> Refusal {
 /// priority, at least `priority`. `None` if none is visible. Reads all of `/proc`: some milliseconds.
 pub fn filler(core: CoreId, priority: u8) -> Option<String> {
     let tree = KernelTree::default();
-    let numbers = |path: &str| -> Vec<i32> {
-        let entries = fs::read_dir(tree.path(path)).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect()
-    };
     let own = i32::try_from(std::process::id());
-    let processes = numbers("/proc").into_iter().filter(|process| Ok(*process) != own);
-    let threads = processes.flat_map(|process| {
-        let threads = numbers(&format!("/proc/{process}/task"));
-        threads.into_iter().map(move |thread| (process, Tid(thread)))
-    });
+    let others = processes(&tree).filter(|process| Ok(*process) != own);
+    let threads = others.flat_map(|process| threads_of(&tree, process).map(move |thread| (process, thread)));
     let there = threads.filter_map(|(process, thread)| {
         let stat = fs::read(tree.path(format!("/proc/{process}/task/{thread}/stat"))).ok()?;
         let (on, rank) = stat::ready_in_real_time(&stat)?;
-        (on == core.0 && rank >= u32::from(priority)).then_some((rank, process, thread.0))
+        (on == core.0 && rank >= u32::from(priority)).then_some((rank, process, thread))
     });
-    let (_, process, thread) = there.max()?;
-    let name = name_of(Tid(thread)).unwrap_or_else(|| "a thread".into());
-    let how = scheduling(Tid(thread)).map_or_else(|_| "SCHED_DEADLINE".into(), |scheduling| scheduling.to_string());
+    let (_, process, thread) = there.max_by_key(|(rank, ..)| *rank)?;
+    let name = name_of(thread).unwrap_or_else(|| "a thread".into());
+    let how = scheduling(thread).map_or_else(|_| "SCHED_DEADLINE".into(), |scheduling| scheduling.to_string());
     Some(format!("{name} (process {process}, {how})"))
 }

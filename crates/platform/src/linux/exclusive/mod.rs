@@ -33,7 +33,7 @@ mod lendees;
 mod likely;
 mod obtained;
 mod partition;
-mod population;
+pub(super) mod population;
 mod stays;
 mod sweeper;
 

@@ -140,8 +140,7 @@ impl Status {
 
 /// Every thread of the machine, by `/proc`.
 pub(super) fn threads(tree: &KernelTree) -> Vec<Tid> {
-    let processes = numbers(tree.path("/proc"));
-    processes.flat_map(|process| threads_of(tree, process)).collect()
+    processes(tree).flat_map(|process| threads_of(tree, process)).collect()
 }
 
 /// Every thread of this process.
@@ -149,7 +148,13 @@ pub(super) fn own_threads(tree: &KernelTree) -> Vec<Tid> {
     threads_of(tree, std::process::id() as i32).collect()
 }
 
-fn threads_of(tree: &KernelTree, process: i32) -> impl Iterator<Item = Tid> + use<> {
+/// Every process of the machine, by `/proc`.
+pub(in crate::linux) fn processes(tree: &KernelTree) -> impl Iterator<Item = i32> + use<> {
+    numbers(tree.path("/proc"))
+}
+
+/// Every thread of `process`.
+pub(in crate::linux) fn threads_of(tree: &KernelTree, process: i32) -> impl Iterator<Item = Tid> + use<> {
     numbers(tree.path(format!("/proc/{process}/task"))).map(Tid)
 }
 
