@@ -1,11 +1,10 @@
 //! The reference engine: two ordered maps in memory.
 //!
-//! A commit replaces the maps as a whole, so that a snapshot is a shared pointer to them. A write transaction copies a
-//! map when it first changes it: slow, but simple enough to trust.
+//! A commit replaces the maps as a whole, so that a snapshot is a shared pointer to them. The maps are persistent
+//! trees: a change copies the path to its record and shares all other records with the snapshots before it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::{
     DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
@@ -13,18 +12,21 @@ use punctual_store::engine::{
 };
 use punctual_store::{OpenEngine, Value};
 use punctual_units::Nanos;
+use rpds::RedBlackTreeMapSync;
 
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
 use crate::seek::{Chunk, Find, SeekCursor};
 
 type Bytes = Box<[u8]>;
-type Records = BTreeMap<Bytes, Bytes>;
+type Records = RedBlackTreeMapSync<Bytes, Bytes>;
 
 #[derive(Clone, Debug, Default)]
 struct Tables {
-    data: Arc<Records>,
-    temporal: Arc<Records>,
+    data: Records,
+    temporal: Records,
+    /// Bytes of all keys and values.
+    bytes: u64,
     /// Number of earlier commits.
     commit: u64,
 }
@@ -38,10 +40,19 @@ impl Tables {
     }
 
     fn of_mut(&mut self, table: Table) -> &mut Records {
-        Arc::make_mut(match table {
+        match table {
             Table::Data => &mut self.data,
             Table::Temporal => &mut self.temporal,
-        })
+        }
+    }
+
+    /// Removes the record of a key, and returns whether there was one.
+    fn remove(&mut self, table: Table, key: &[u8]) -> bool {
+        let Some(len) = self.of(table).get(key).map(|value| key.len() + value.len()) else {
+            return false;
+        };
+        self.bytes -= len as u64;
+        self.of_mut(table).remove_mut(key)
     }
 
     fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Option<(Value, Value)> {
@@ -110,14 +121,7 @@ impl Engine for Memory {
     }
 
     fn space(&self) -> Result<Space, EngineError> {
-        let tables = self.tables().clone();
-        let bytes = |records: &Records| {
-            records
-                .iter()
-                .map(|(key, value)| (key.len() + value.len()) as u64)
-                .sum::<u64>()
-        };
-        let data = bytes(&tables.data) + bytes(&tables.temporal);
+        let data = self.tables().bytes;
         Ok(Space {
             taken: data,
             data,
@@ -210,15 +214,14 @@ impl Write for MemoryWrite<'_> {
         if key.is_empty() || key.len() > KEY_MAX_LEN {
             return Err(EngineError::KeyLength { len: key.len() });
         }
-        self.tables.of_mut(table).insert(key.into(), value.into());
+        self.tables.remove(table, key);
+        self.tables.bytes += (key.len() + value.len()) as u64;
+        self.tables.of_mut(table).insert_mut(key.into(), value.into());
         Ok(())
     }
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
-        if !self.tables.of(table).contains_key(key) {
-            return Ok(false); // without copying the map for nothing
-        }
-        Ok(self.tables.of_mut(table).remove(key).is_some())
+        Ok(self.tables.remove(table, key))
     }
 
     fn commit(mut self) -> Result<(), EngineError> {

@@ -79,6 +79,32 @@ fn memory_conforms() {
     check_limits(&Memory::default()).unwrap();
 }
 
+proptest! {
+    #[test]
+    fn memory_counts_the_bytes_that_it_holds(
+        transactions in vec((vec((any::<u8>(), prop::option::of(0usize..40)), 0..12), any::<bool>()), 0..20),
+    ) {
+        let (engine, mut model) = (Memory::default(), std::collections::BTreeMap::new());
+        for (changes, commits) in transactions {
+            let (mut transaction, mut changed) = (engine.write().unwrap(), model.clone());
+            for (key, len) in changes {
+                match len {
+                    Some(len) => transaction.put(Table::Data, &[key], &vec![key; len]).unwrap(),
+                    None => prop_assert_eq!(transaction.delete(Table::Data, &[key]).unwrap(), changed.contains_key(&key)),
+                }
+                changed.remove(&key);
+                changed.extend(len.map(|len| (key, len)));
+            }
+            if commits {
+                transaction.commit().unwrap();
+                model = changed;
+            }
+            let bytes: usize = model.values().map(|len| 1 + len).sum();
+            prop_assert_eq!(engine.space().unwrap().data, bytes as u64);
+        }
+    }
+}
+
 #[test]
 fn lmdb_conforms() {
     let directory = punctual_testing::shared_folder();
