@@ -18,7 +18,7 @@ fn text(output: &Output) -> String {
 fn a_run_without_control_regresses_and_other_files_are_no_reports() {
     let folder = tempfile::tempdir().unwrap();
     let punctual = |words: &[&str]| punctual(folder.path(), words);
-    let simulated = ["run", "--platform", "sim", "--duration", "20s", "--plain"];
+    let simulated = ["run", "--platform", "sim", "--duration", "12s", "--plain"];
     let controlled = [&simulated[..], &["--json", "held.json", "--trace", "trace.json"]].concat();
     let open = [&simulated[..], &["--json", "open.json", "--controller", "open"]].concat();
     assert!(punctual(&controlled).status.success() && punctual(&open).status.success());
@@ -52,5 +52,5 @@ fn a_run_without_control_regresses_and_other_files_are_no_reports() {
         .iter()
         .filter(|event| event["ph"] == "b");
     // One job every 100 ms.
-    assert_eq!(begun.count(), 200);
+    assert_eq!(begun.count(), 120);
 }

@@ -171,17 +171,16 @@ fn no_flipped_bit_of_a_name_makes_an_empty_table() {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1 << bit;
                 // A store keeps the checksums that it was made with, whatever it is opened with.
-                for opened_with in [true, false] {
-                    let folder = shared_folder();
-                    fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
-                    let outcome = outcome(folder.path(), opened_with, &expected).unwrap();
-                    assert_ne!(
-                        outcome,
-                        FlipResult::Wrong,
-                        "bit {bit} of byte {at}, in {name:?}, opened with {opened_with}"
-                    );
-                    *found.entry(outcome).or_default() += 1;
-                }
+                let opened_with = (at + bit) % 2 == 0;
+                let folder = shared_folder();
+                fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
+                let outcome = outcome(folder.path(), opened_with, &expected).unwrap();
+                assert_ne!(
+                    outcome,
+                    FlipResult::Wrong,
+                    "bit {bit} of byte {at}, in {name:?}, opened with {opened_with}"
+                );
+                *found.entry(outcome).or_default() += 1;
             }
         }
         assert!(found.contains_key(&FlipResult::Refused), "no name was met: {found:?}");

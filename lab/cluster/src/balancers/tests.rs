@@ -109,7 +109,7 @@ fn played(balancer: &mut Balancing, history: &[Happens]) -> Vec<Option<NodeId>> 
 
 proptest! {
     #[test]
-    fn only_nodes_that_are_there_are_chosen(history in prop::collection::vec(happens(), 0..150)) {
+    fn only_nodes_that_are_there_are_chosen(history in prop::collection::vec(happens(), 0..60)) {
         for choice in BalancerChoice::ALL {
             let chosen = played(&mut choice.balancer(), &history);
             prop_assert_eq!(&chosen, &played(&mut choice.balancer(), &history), "{} twice", choice.name());
