@@ -4,24 +4,28 @@
 //! may delay it. **Method.** A thread of ordinary priority keeps the state of a view. A reader that connects gets a
 //! line with a greeting, the state so far, then the news: one JSON value a line. No write waits: a reader that has not
 //! taken `UNSENT_MAX` bytes misses samples and figures of tasks until it has. The next ones are complete again, so a
-//! gap in the curves is all that it loses.
+//! gap in the curves is all that it loses. A line back is a request to the run; one that is refused is answered by a
+//! warning.
 //!
 //! **Bounds.** `READERS_MAX` readers, the next one waits; the size of a state does not depend on the run's length.
-//! Sockets are open to their user and to the superuser. That of a process that was killed is removed by the next run.
+//! A request has `REQUEST_MAX` bytes, and no more are read in one turn. Sockets are open to their user and to the
+//! superuser. That of a process that was killed is removed by the next run.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, DirEntry, Permissions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_platform::linux::recovery;
+use punctual_runtime::report::{RunMark, UserRequest};
+use punctual_workload::Problems;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -29,11 +33,13 @@ use crate::view::{News, ViewState};
 use crate::watch::NEWS_MAX;
 
 /// Version of the lines after the greeting: raised with every change of [`News`], which a snapshot shows.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Most readers of one run.
 const READERS_MAX: usize = 8;
 /// Unsent bytes of a reader from which samples and figures are left out.
 const UNSENT_MAX: usize = 256 << 10;
+/// Longest request, in bytes: the longest name of a task and the longest text of a mark fit.
+const REQUEST_MAX: usize = 4096;
 /// Longest line that a reader takes: a state of 2000 samples on 1000 cores.
 const LINE_MAX: usize = 64 << 20;
 /// Interval between looks for readers.
@@ -73,11 +79,12 @@ pub struct RunFeed {
 }
 
 impl RunFeed {
-    /// Starts to publish news of the run called `name` in `folder`, which is made if it is missing.
+    /// Starts to publish news of the run called `name` in `folder`, which is made if it is missing; requests of readers
+    /// go to `asks`.
     ///
     /// # Errors
     /// The error of the system; the folder belongs to another user.
-    pub fn start(folder: &Path, name: &str) -> io::Result<RunFeed> {
+    pub fn start(folder: &Path, name: &str, asks: SyncSender<UserRequest>) -> io::Result<RunFeed> {
         let named = |begin| folder.join(format!("{begin}{}{}", std::process::id(), NAME[1]));
         let (path, unready) = (named(NAME[0]), named(UNREADY));
         // Before a folder is made: the path may be too long for a socket.
@@ -91,6 +98,8 @@ impl RunFeed {
         let listener = UnixListener::bind_addr(&address)?;
         fs::set_permissions(&unready, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
+        // Readers that connected before the permissions were set may be other users.
+        while listener.accept().is_ok() {}
         // Under this name it listens already: one that refuses is left over.
         fs::rename(&unready, &path)?;
         let greeting = Greeting {
@@ -102,7 +111,7 @@ impl RunFeed {
         let queued = Arc::new(AtomicUsize::new(0));
         let untaken = Arc::clone(&queued);
         let thread = std::thread::Builder::new().name("feed".into());
-        let thread = thread.spawn(move || publish(&listener, &greeting, &inbox, &untaken))?;
+        let thread = thread.spawn(move || publish(&listener, &greeting, &inbox, &untaken, &asks))?;
         Ok(RunFeed {
             news: Some(news),
             queued,
@@ -174,6 +183,8 @@ fn remove_left_over(path: &Path) {
 struct FeedReader {
     stream: UnixStream,
     unsent: Vec<u8>,
+    /// Begin of a request.
+    heard: Vec<u8>,
 }
 
 impl FeedReader {
@@ -193,9 +204,53 @@ impl FeedReader {
             Err(why) => [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&why.kind()),
         }
     }
+
+    /// Hands over the requests that have come; false if one is too long. One who does not read answers is not read.
+    fn hear(&mut self, asks: &SyncSender<UserRequest>) -> bool {
+        let mut piece = [0; REQUEST_MAX];
+        if self.unsent.len() < UNSENT_MAX
+            && let Ok(count) = self.stream.read(&mut piece)
+        {
+            self.heard.extend_from_slice(&piece[..count]);
+        }
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            let busy = |_| "the requests before it wait".to_owned();
+            if let Err(why) = request_of(&line).and_then(|request| asks.try_send(request).map_err(busy)) {
+                self.add(&News::Warning(format!("request refused: {why}")));
+            }
+        }
+        self.heard.len() < REQUEST_MAX
+    }
 }
 
-fn publish(listener: &UnixListener, greeting: &Greeting, inbox: &Receiver<News>, untaken: &AtomicUsize) {
+/// The request in a line of another process.
+fn request_of(line: &[u8]) -> Result<UserRequest, String> {
+    match serde_json::from_slice(line) {
+        Ok(UserRequest::Mark(RunMark { t_s, text })) if t_s >= 0.0 => {
+            let text = text.replace(char::is_control, "?");
+            Ok(UserRequest::Mark(RunMark { t_s, text }))
+        }
+        Ok(UserRequest::Goal(task, goal)) => {
+            let mut problems = Problems::default();
+            problems.goal(goal, "jobs", |key| format!("{task}.{key}"));
+            problems
+                .0
+                .first()
+                .map_or(Ok(UserRequest::Goal(task, goal)), |problem| Err(problem.to_string()))
+        }
+        Ok(UserRequest::Mark(_)) => Err("a mark before the run".into()),
+        Err(why) => Err(format!("it is neither a mark nor a goal: {why}")),
+    }
+}
+
+fn publish(
+    listener: &UnixListener,
+    greeting: &Greeting,
+    inbox: &Receiver<News>,
+    untaken: &AtomicUsize,
+    asks: &SyncSender<UserRequest>,
+) {
     let (mut state, mut readers) = (ViewState::default(), Vec::<FeedReader>::new());
     loop {
         let first = inbox.recv_timeout(LOOK_EVERY);
@@ -215,13 +270,13 @@ fn publish(listener: &UnixListener, greeting: &Greeting, inbox: &Receiver<News>,
         while readers.len() < READERS_MAX
             && let Ok((stream, _)) = listener.accept()
         {
-            let unsent = Vec::new();
-            let mut reader = FeedReader { stream, unsent };
+            let (unsent, heard) = Default::default();
+            let mut reader = FeedReader { stream, unsent, heard };
             reader.add(greeting);
             state.so_far().iter().for_each(|news| reader.add(news));
             readers.extend(reader.stream.set_nonblocking(true).map(|()| reader));
         }
-        readers.retain_mut(FeedReader::flush);
+        readers.retain_mut(|reader| reader.hear(asks) && reader.flush());
         if has_ended {
             break;
         }
@@ -255,6 +310,7 @@ impl FeedView {
         };
         let opened = connected.and_then(|stream| {
             stream.set_read_timeout(Some(LOOK_EVERY))?;
+            stream.set_write_timeout(Some(LOOK_EVERY))?;
             let (mut stream, mut line) = (BufReader::new(stream), Vec::new());
             let greeting: Greeting = next_line(&mut stream, &mut line, patience)?.ok_or(ErrorKind::TimedOut)?;
             Ok((stream, line, greeting))
@@ -293,6 +349,18 @@ impl FeedView {
             Err(why) if why.kind() == ErrorKind::UnexpectedEof && !self.path.exists() => Ok(Some(News::Ended)),
             news => news,
         }
+    }
+}
+
+impl FeedView {
+    /// Hands a request of this view's user to the run.
+    ///
+    /// # Errors
+    /// The process does not read, or has died.
+    pub fn ask(&self, request: &UserRequest) -> io::Result<()> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_ref().write_all(&line)
     }
 }
 
@@ -369,7 +437,14 @@ mod tests {
 
     use super::*;
     use crate::fixture;
-    use punctual_runtime::report::RunMark;
+    use proptest::prelude::*;
+    use punctual_units::Share;
+    use punctual_workload::TaskGoal;
+    use std::sync::mpsc::sync_channel;
+
+    fn start(folder: &Path) -> io::Result<RunFeed> {
+        RunFeed::start(folder, "robot", sync_channel(1).0)
+    }
 
     fn only(folder: &tempfile::TempDir) -> FeedView {
         let mut found = running_in(&[folder.path().to_path_buf()]);
@@ -394,7 +469,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let left = folder.path().join("run-1.socket");
         drop(UnixListener::bind(&left).unwrap());
-        let feed = RunFeed::start(folder.path(), "robot").unwrap();
+        let feed = start(folder.path()).unwrap();
         assert!(!left.exists(), "the socket of a dead process is removed");
         feed.publish(News::Run(60.0));
         feed.publish(News::Started(Box::new(fixture::header())));
@@ -421,7 +496,7 @@ mod tests {
     #[test]
     fn a_view_that_does_not_read_misses_samples_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let feed = RunFeed::start(folder.path(), "robot").unwrap();
+        let feed = start(folder.path()).unwrap();
         let mut view = only(&folder);
         let all = 4 * UNSENT_MAX / 100;
         // Each is longer than 100 bytes, and the kernel takes less than these together; they are more than are queued.
@@ -432,6 +507,65 @@ mod tests {
             samples += 1;
         }
         assert!(samples < all, "{samples} of {all}");
+    }
+
+    #[test]
+    fn a_view_asks_for_a_goal_and_a_mark_and_a_request_that_is_refused_is_answered() {
+        let (folder, (asks, asked)) = (tempfile::tempdir().unwrap(), sync_channel(2));
+        let _feed = RunFeed::start(folder.path(), "robot", asks).unwrap();
+        let mut view = only(&folder);
+        let mut refused = |request: &UserRequest| {
+            view.ask(request).unwrap();
+            loop {
+                if let News::Warning(why) = next(&mut view) {
+                    return why;
+                }
+            }
+        };
+        let goal = |share| UserRequest::Goal("steer".into(), TaskGoal::Late(Share::clamped(share)));
+        let why = refused(&goal(1.0));
+        assert!(why.contains("steer.late: 100.0 % of jobs late is no goal"), "{why}");
+        let mark = |t_s| {
+            UserRequest::Mark(RunMark {
+                t_s,
+                text: "a\u{1b}".into(),
+            })
+        };
+        refused(&mark(-1.0));
+        view.ask(&goal(0.02)).unwrap();
+        view.ask(&mark(1.0)).unwrap();
+        assert_eq!(asked.recv(), Ok(goal(0.02)));
+        assert_eq!(
+            asked.recv(),
+            Ok(UserRequest::Mark(RunMark {
+                t_s: 1.0,
+                text: "a?".into()
+            }))
+        );
+        // Without an end of a line: the reader is dropped, and the next one served.
+        view.stream.get_ref().write_all(&[b'{'; 2 * REQUEST_MAX]).unwrap();
+        while view.news().is_ok() {}
+        only(&folder).ask(&mark(2.0)).unwrap();
+        assert!(matches!(asked.recv(), Ok(UserRequest::Mark(it)) if it.t_s == 2.0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_a_sound_request_or_refused(
+            noise in proptest::collection::vec(any::<u8>(), 0..200), at in 0usize..60, value in any::<f64>(),
+        ) {
+            let goal = UserRequest::Goal("steer".into(), TaskGoal::Tardiness(value));
+            let mut line = serde_json::to_vec(&goal).unwrap();
+            let at = at.min(line.len());
+            for line in [line.clone(), noise.clone(), { line.splice(at.., noise); line }] {
+                match request_of(&line) {
+                    Ok(UserRequest::Goal(_, TaskGoal::Tardiness(mean))) => prop_assert!(mean > 0.0 && mean <= 10.0),
+                    Ok(UserRequest::Goal(_, TaskGoal::Late(share))) => prop_assert!((0.0..1.0).contains(&share.get())),
+                    Ok(UserRequest::Mark(mark)) => prop_assert!(mark.t_s.is_finite() && mark.t_s >= 0.0),
+                    Err(why) => prop_assert!(!why.is_empty()),
+                }
+            }
+        }
     }
 
     #[test]
@@ -463,7 +597,7 @@ mod tests {
         // SAFETY: the descriptor is open; a second call changes the number of readers that wait.
         assert_eq!(unsafe { libc::listen(stopped.as_raw_fd(), 0) }, 0);
         let _waiting: Vec<UnixStream> = std::iter::from_fn(|| connect(&path).ok()).collect();
-        let _feed = RunFeed::start(folder.path(), "robot").unwrap();
+        let _feed = start(folder.path()).unwrap();
         assert!(path.exists());
         let (seen, silent): (Vec<_>, Vec<_>) =
             { running_in(&[folder.path().into()]).into_iter() }.partition(Result::is_ok);
@@ -477,8 +611,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (link, long) = (folder.path().join("link"), folder.path().join("x".repeat(100)));
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-        assert!(RunFeed::start(&link, "robot").is_err());
-        assert!(RunFeed::start(&long, "robot").is_err() && !long.exists());
+        assert!(start(&link).is_err());
+        assert!(start(&long).is_err() && !long.exists());
     }
 
     #[test]
@@ -504,10 +638,11 @@ mod tests {
         state.update(News::Sinks("sink 1".into()));
         let (t_s, text) = (0.2, "door".to_string());
         state.update(News::Mark(RunMark { t_s, text }));
-        let news = state
-            .so_far()
-            .into_iter()
-            .chain([sample(1), News::Learning, News::Ended]);
+        let news =
+            state
+                .so_far()
+                .into_iter()
+                .chain([sample(1), News::Warning("refused".into()), News::Learning, News::Ended]);
         let lines: Vec<String> = news.map(|news| serde_json::to_string(&news).unwrap()).collect();
         insta::assert_snapshot!(format!("version_{VERSION}"), lines.join("\n"));
     }

@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use punctual_platform::linux::recovery;
@@ -26,6 +26,9 @@ use punctual_files::failure::Failure;
 /// Capacity of the queue of news: a minute of a loop that steps every 10 ms. News beyond it are not shown.
 pub(crate) const NEWS_MAX: usize = 6000;
 
+/// Capacity of the queue of requests, of all views together.
+const REQUESTS_MAX: usize = 64;
+
 /// Shows one run after another until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
@@ -33,7 +36,7 @@ pub struct Watcher {
     /// For other processes; `None` in a view of another process' run, and where the system refuses it.
     feed: Option<RunFeed>,
     stop: Arc<AtomicBool>,
-    /// Requests of the user to the run, by keys.
+    /// Requests of the user to the run, by keys of this view and of others.
     requests: Receiver<UserRequest>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,12 +57,13 @@ impl Watcher {
                 format!("`punctual top` does not find this run: {folder}: {why}; name a folder by PUNCTUAL_RUN_DIR")
             }));
         };
-        let feed = name.and_then(|name| RunFeed::start(&recovery::folder(), name).inspect_err(unseen).ok());
+        let (asks, requests) = sync_channel(REQUESTS_MAX);
+        let feed = |name| RunFeed::start(&recovery::folder(), name, asks.clone()).inspect_err(unseen);
+        let feed = name.and_then(|name| feed(name).ok());
         let stop = Arc::new(AtomicBool::new(false));
         let heard = Stop::listen(stop.clone())?;
         let live = is_live(plain).then(Live::take).transpose()?;
         let (news, inbox) = sync_channel(NEWS_MAX);
-        let (asks, requests) = channel();
         let display = Display {
             live,
             plain: Plain::default(),
@@ -98,7 +102,7 @@ impl Watcher {
     pub fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
         match progress {
             Progress::Requests(asked) => {
-                for request in self.requests.try_iter() {
+                for request in self.requests().take(REQUESTS_MAX.saturating_sub(asked.len())) {
                     if let UserRequest::Mark(mark) = &request {
                         self.tell(News::Mark(mark.clone()));
                     }
@@ -112,6 +116,11 @@ impl Watcher {
         } else {
             ControlFlow::Continue(())
         }
+    }
+
+    /// Requests of the user that were not taken yet.
+    pub fn requests(&self) -> impl Iterator<Item = UserRequest> + '_ {
+        self.requests.try_iter()
     }
 
     /// Shows the counts at the sinks of a scenario's stages.
@@ -148,7 +157,7 @@ struct Display {
     plain: Plain,
     state: ViewState,
     controls: Controls,
-    asks: Sender<UserRequest>,
+    asks: SyncSender<UserRequest>,
     stop: Stop,
 }
 
@@ -191,6 +200,7 @@ impl Display {
             News::Samples(samples) => samples.last().into_iter().for_each(|last| say(self.plain.sample(last))),
             News::Tasks(tasks) => say(self.plain.tasks(&tasks)),
             News::Settings(settings) => self.state.settings = settings,
+            News::Warning(text) => say(Some(text)),
             News::Sinks(sinks) if sinks.is_empty() => {}
             News::Sinks(sinks) => say(Some(format!("{:10}{sinks}", ""))),
         }
@@ -200,7 +210,8 @@ impl Display {
         let (stops, keys) = self.stop.hear(&mut self.live);
         for key in &keys {
             match self.controls.press(key, &self.state) {
-                Some(Ok(request)) => drop(self.asks.send(request)),
+                // Full after that many keys in a row without an answer of the run.
+                Some(Ok(request)) => drop(self.asks.try_send(request)),
                 Some(Err(wrong)) => self.state.warn([wrong]),
                 None => {}
             }
@@ -245,7 +256,7 @@ mod tests {
         });
         let goal = UserRequest::Goal("steer".into(), TaskGoal::Tardiness(0.5));
         let asked = [mark, goal];
-        let (asks, requests) = channel();
+        let (asks, requests) = sync_channel(REQUESTS_MAX);
         watcher.requests = requests;
         asked.iter().for_each(|request| asks.send(request.clone()).unwrap());
         let mut requests = Vec::new();

@@ -797,7 +797,7 @@ pub struct FilledCore {
 }
 
 /// Request of a user to the run that a view shows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum UserRequest {
     /// Add a mark to the report.
     Mark(RunMark),

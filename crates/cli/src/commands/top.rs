@@ -88,6 +88,11 @@ fn show(mut run: FeedView, arguments: &Top) -> Result<(), Failure> {
         if watcher.stopped() || most.is_some_and(|most| begun.elapsed() >= most) {
             break Ok(None);
         }
+        for request in watcher.requests() {
+            if let Err(why) = run.ask(&request) {
+                watcher.tell(News::Warning(format!("{run} does not take requests: {why}")));
+            }
+        }
         match run.news() {
             Ok(Some(News::Ended)) => break Ok(Some(format!("{run} has ended its run"))),
             Ok(Some(news)) => {

@@ -5,7 +5,7 @@ use maud::{Markup, PreEscaped, html};
 use punctual_runtime::report::{RunHeader, Sample};
 
 use super::figures::figures;
-use super::{document, settings, tasks, tiles};
+use super::{document, marks, settings, tasks, tiles};
 use crate::summary::{START_UP, count, figure as figure_of, mode, share};
 use crate::verdict::Standing;
 use crate::view::ViewState;
@@ -73,6 +73,7 @@ fn running(state: &ViewState, header: &RunHeader) -> Markup {
             (header.controller.name()) " on " (header.machine) " (" (header.platform.name()) "). Curves: the last "
             (format!("{:.0}", to - from)) " s."
         }
+        (marks(&state.marks))
     }
 }
 
@@ -98,6 +99,7 @@ mod tests {
     use super::*;
     use crate::fixture::{self, check_nesting};
     use crate::view::News;
+    use punctual_runtime::report::RunMark;
 
     #[test]
     fn the_document_asks_its_own_server_alone_and_names_are_text() {
@@ -122,9 +124,14 @@ mod tests {
         is_whole(&figures_of(&state));
         (0..3000).for_each(|k| state.update(News::Sample(Box::new(fixture::sample(k)))));
         state.update(News::Tasks(fixture::tasks()));
+        state.update(News::Mark(RunMark {
+            t_s: 30.0,
+            text: "a<b".into(),
+        }));
         let shown = figures_of(&state);
         is_whole(&shown);
         for part in [
+            "<th>30.0 s</th><td>a&lt;b</td>",
             "2 of 2 tasks hold",
             "4</b><span>late of 5,830 jobs",
             "500 s</text>",

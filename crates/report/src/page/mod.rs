@@ -9,7 +9,9 @@ pub mod live;
 mod tasks;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
-use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport, SettingReport, StageReport};
+use punctual_runtime::report::{
+    KnobReport, PlatformChoice, Protection, RunMark, RunReport, SettingReport, StageReport,
+};
 
 use crate::protection::told;
 use crate::settings::{COLUMNS, cells};
@@ -52,10 +54,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
         (knobs(&header.knobs))
         (protections(&header.protection))
         (settings(&report.settings))
-        @if !report.marks.is_empty() {
-            h2 { "Marks" }
-            (table(report.marks.iter().map(|mark| (format!("{:.1} s", mark.t_s), mark.text.as_str()))))
-        }
+        (marks(&report.marks))
         @if !report.summary.notes.is_empty() {
             h2 { "Notes" }
             div class="sheet" tabindex="0" { pre { (report.summary.notes.join("\n")) } }
@@ -142,6 +141,15 @@ fn settings(settings: &[SettingReport]) -> Markup {
     let mut rows = vec![COLUMNS.map(String::from).to_vec()];
     rows.extend(settings.iter().map(|setting| cells(setting).to_vec()));
     html! { @if !settings.is_empty() { h2 { "Settings" } (sheet(&rows)) } }
+}
+
+/// Table of the user's marks; nothing without any.
+fn marks<'m>(marks: impl IntoIterator<Item = &'m RunMark>) -> Markup {
+    let mut rows = marks
+        .into_iter()
+        .map(|mark| (format!("{:.1} s", mark.t_s), mark.text.as_str()))
+        .peekable();
+    html! { @if rows.peek().is_some() { h2 { "Marks" } (table(rows)) } }
 }
 
 /// A page around `body`, with `head` as its headline.

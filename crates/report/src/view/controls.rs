@@ -9,7 +9,8 @@ use super::keys::{KeyTable, Keys};
 use super::state::ViewState;
 use super::{minutes, tasks::load};
 
-/// Keys of this view. The last ones ([`REQUESTS`]) ask the run for something, which a visitor cannot; `g` needs a task.
+/// Keys of this view. The last ones ([`REQUESTS`]) ask the run for something, which one that learns
+/// refuses; `g` needs a task.
 const OWN: &KeyTable<'_> = &[
     ("e", "explain the settings: since when, why, to what effect"),
     ("s", "sort the tasks: as given, late share, name, mean load"),

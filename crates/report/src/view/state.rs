@@ -39,6 +39,8 @@ pub enum News {
     Sinks(String),
     /// The user has marked an instant.
     Mark(RunMark),
+    /// A warning of the run.
+    Warning(String),
     /// The process shows no more.
     Ended,
 }
@@ -157,6 +159,7 @@ impl ViewState {
             News::Settings(settings) => self.settings = settings,
             News::Sinks(sinks) => self.sinks = sinks,
             News::Mark(mark) => push_bounded(&mut self.marks, mark),
+            News::Warning(text) => self.warn([text]),
             News::Ended => {}
         }
     }
@@ -193,6 +196,7 @@ impl ViewState {
     /// News that lead to this state.
     pub fn so_far(&self) -> Vec<News> {
         let mut news = vec![News::Run(self.duration_s)];
+        news.extend(self.is_learning.then_some(News::Learning));
         news.extend(self.header.clone().map(|header| News::Started(Box::new(header))));
         news.extend(self.stages.iter().cloned().map(News::Stage));
         news.push(News::Samples(self.samples.iter().cloned().collect()));
@@ -205,7 +209,7 @@ impl ViewState {
 
     /// Whether the run takes requests of this view's user.
     pub(super) fn takes_requests(&self) -> bool {
-        !self.is_visitor && !self.is_learning
+        !self.is_learning
     }
 
     /// Jobs of all tasks after the start-up so far, and those of them that were late.

@@ -287,14 +287,14 @@ fn the_help_has_the_keys_that_are_of_use_and_any_key_closes_it() {
     state.update(News::Run(60.0));
     assert!(state.takes_requests());
     state = running(3);
-    state.is_visitor = true;
+    state.is_learning = true;
     let text = pressed(80, 24, &state, &controls).join("\n");
     assert!(
         text.contains("sort the tasks") && !text.contains("mark this instant"),
         "{text}"
     );
     assert!(!text.contains("change the goal"));
-    // Closes the help; what a visitor has not has no effect.
+    // Closes the help; what a run that learns does not take has no effect.
     assert_eq!(type_text(&mut controls, &state, "qgm"), [None, None, None]);
     assert!(!controls.keys.quits && controls.keys.typed.is_none());
     type_text(&mut controls, &state, "q");
