@@ -498,3 +498,63 @@ impl TaskHandle {
         self.state.wait(at_most.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_engines::Memory;
+    use punctual_loop::{AdmissionSetup, DeciderAnswer};
+    use punctual_store::StoreOptions;
+    use punctual_store::updates::AdmissionOptions;
+    use punctual_testing::wait_until;
+
+    use super::*;
+
+    /// A job sleeps for half of its deadline: with a goal of 1 % of the deadline its pressure is above 40, with the one
+    /// that the regulators are made for far below on all but a stalled machine.
+    #[test]
+    fn a_changed_goal_is_that_of_each_later_regulator() {
+        let store = Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap();
+        let prepared = RuntimeBuilder::here(Arc::new(store)).unwrap();
+        let goal = Goal {
+            tasks: TaskGoal::Tardiness(1.0),
+            drr: 0.5,
+            min_fresh: Share::ZERO,
+        };
+        let mut options = prepared.options("goals", goal, None);
+        options.pace = Pace::Period(Nanos::from_millis(10));
+        options.record = Some(AdmissionSetup {
+            sensors: Vec::new(),
+            options: AdmissionOptions::default(),
+        });
+        let runtime = start(prepared, options, None).unwrap();
+        let steady = runtime
+            .task("steady")
+            .every(Nanos::from_millis(4))
+            .due_in(Nanos::from_millis(4));
+        steady.run(|_| std::thread::sleep(Duration::from_millis(2))).unwrap();
+        assert!(runtime.request(UserRequest::Goal("steady".into(), TaskGoal::Tardiness(0.01))));
+        let learning = Learning {
+            period: Nanos::from_millis(10),
+            hold: 1,
+            ..Learning::default()
+        };
+        runtime.learn(learning).unwrap();
+        wait_until("learning ends", || {
+            runtime.figures().unwrap().learnt != LearningState::UnderWay
+        });
+        let jobs = || runtime.figures().unwrap().task("steady").map_or(0, |task| task.jobs);
+        let before = jobs();
+        wait_until("the next law steps", || jobs() > before + 20);
+        let finished = runtime.stop().unwrap();
+        let decisions = finished.log.unwrap().decisions;
+        let led = decisions.iter().filter_map(|decision| match &decision.answer {
+            DeciderAnswer::Step(step) => step.lead,
+            _ => None,
+        });
+        let pressures: Vec<f64> = led.map(|lead| lead.pressure).collect();
+        let changed = pressures.iter().position(|pressure| *pressure > 40.0).unwrap();
+        assert!(pressures.len() > changed + 10);
+        let least = pressures[changed..].iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(least > 40.0, "{least} of {pressures:?}");
+    }
+}
