@@ -177,8 +177,10 @@ impl Verdict {
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
             let name = &task.name;
-            let short = format!("Too short to judge: no job of \"{name}\" ended after the start-up.");
-            return named(short, unprotected(report));
+            // Nothing was late, so nothing has a cause.
+            return vec![format!(
+                "Too short to judge: no job of \"{name}\" ended after the start-up."
+            )];
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return vec![format!(
@@ -482,6 +484,14 @@ mod tests {
             report.header.protection[0].refused = report.header.protection[1].refused.clone();
         });
         assert!(sentence.contains("no real-time scheduling"), "{sentence}");
+        let (_, sentence) = judged(|report| {
+            report.tasks[0].jobs = 0;
+            report.header.protection[0].refused = report.header.protection[1].refused.clone();
+        });
+        assert!(
+            sentence.contains("Too short") && !sentence.contains("cause"),
+            "nothing was late: {sentence}"
+        );
     }
 
     /// Also where only the freshness of data suffered, because the other core has the updates.
