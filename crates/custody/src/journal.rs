@@ -795,7 +795,7 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
 mod announced;
 mod standing;
 pub use announced::Others;
-pub use standing::{Property, StandingChange};
+pub use standing::{Property, StandingChange, as_found};
 
 #[cfg(test)]
 mod tests;

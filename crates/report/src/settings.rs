@@ -41,6 +41,17 @@ pub fn cells(setting: &SettingReport) -> [String; 7] {
 
 /// A setting as a sentence.
 pub fn sentence(setting: &SettingReport) -> String {
-    let parts = { BEFORE.iter().zip(cells(setting)) }.filter(|(_, cell)| !cell.is_empty());
+    joined(cells(setting))
+}
+
+/// A setting that is planned, as a sentence: it has no time.
+pub fn planned(setting: &SettingReport) -> String {
+    let mut cells = cells(setting);
+    cells[3].clear();
+    joined(cells)
+}
+
+fn joined(cells: [String; 7]) -> String {
+    let parts = { BEFORE.iter().zip(cells) }.filter(|(_, cell)| !cell.is_empty());
     parts.map(|(before, cell)| format!("{before}{cell}")).collect()
 }

@@ -13,17 +13,17 @@ use punctual_os::{LinuxOs, Refusal};
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cgroup::CpuGroup;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
-use punctual_platform::linux::journal::Journal;
+use punctual_platform::linux::journal::{Journal, Property, as_found};
 use punctual_platform::linux::observed::{Tracepoints, threads};
 use punctual_platform::linux::thread::{Tid, name_of};
 use punctual_platform::{KnobId, Neighbours, Provenance};
 use punctual_report::output::{self, OutputFile};
 use punctual_report::timeline::timeline;
 use punctual_report::watch::Watcher;
-use punctual_report::{page, summary};
+use punctual_report::{page, settings, summary};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{ReportedTask, RuntimeBuilder};
-use punctual_runtime::report::{FinishedRun, KnobReport, Watch};
+use punctual_runtime::report::{FinishedRun, KnobReport, SettingReport, Watch};
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Class, ControllerKind, Goal, Pace, TaskGoal};
@@ -186,6 +186,8 @@ fn run(
 struct Candidate {
     task: String,
     what: String,
+    /// `None` where a script reports, or another PID namespace.
+    thread: Option<Tid>,
     deadline: Option<Nanos>,
 }
 
@@ -212,6 +214,7 @@ fn look(listener: &mut Listener, file: &AttachFile, all: bool) -> (Result<Vec<Re
         found.extend(observed.map(|(_, (process, thread))| Candidate {
             task: task.name.clone(),
             what: format!("observed: {}", program(process, Some(thread))),
+            thread: Some(thread),
             deadline: None,
         }));
     }
@@ -257,10 +260,12 @@ impl Candidate {
             Arrival::Note { name, process, .. } => Candidate {
                 task: name,
                 what: format!("reported by a script (process {process})"),
+                thread: None,
                 deadline: None,
             },
             Arrival::Reporter(reporter) => Candidate {
                 what: format!("reported by {}", program(reporter.process, reporter.thread)),
+                thread: reporter.thread,
                 deadline: reporter.deadline,
                 task: reporter.name,
             },
@@ -276,7 +281,7 @@ fn program(process: i32, thread: Option<Tid>) -> String {
 
 /// Says what would be done.
 fn planned(file: &AttachFile, found: &[Candidate], folder: &Path) -> String {
-    let mut text = format!("reports are taken in {}\n", folder.display());
+    let (mut text, mut settings) = (format!("reports are taken in {}\n", folder.display()), Vec::new());
     for task in &file.tasks {
         let its: Vec<&Candidate> = found.iter().filter(|it| it.task == task.name).collect();
         let stated = its.iter().find_map(|it| it.deadline);
@@ -285,14 +290,8 @@ fn planned(file: &AttachFile, found: &[Candidate], folder: &Path) -> String {
             .or(stated)
             .map_or("not stated".into(), |it| it.to_string());
         let goal = task.goal.unwrap_or_default();
-        let change = match (task.class, task.core) {
-            (AttachClass::AsFound, _) => "its threads stay as they are".to_owned(),
-            (AttachClass::RealTime, None) => "its threads get a core and a real-time priority".into(),
-            (AttachClass::RealTime, Some(core)) => format!("its threads get core {core} and a real-time priority"),
-            (AttachClass::Exclusive, None) => "its thread gets a core that no other may use".into(),
-            (AttachClass::Exclusive, Some(core)) => format!("its thread gets core {core}, which no other may use"),
-        };
-        text += &format!("{}: deadline {deadline}, goal {goal}; {change}\n", task.name);
+        text += &format!("{}: deadline {deadline}, goal {goal}\n", task.name);
+        settings.extend(seated(task, &its));
         its.iter().for_each(|it| text += &format!("  {}\n", it.what));
         let may_observe = || Tracepoints::find(&KernelTree::default());
         if let Some(Err(refusal)) = task.observation.as_ref().map(|_| may_observe()) {
@@ -304,13 +303,54 @@ fn planned(file: &AttachFile, found: &[Candidate], folder: &Path) -> String {
             text += &format!("  no program has reported it for {} s\n", LOOK_FOR.as_secs());
         }
     }
-    for group in &file.groups {
-        let least = file.least.map_or(String::new(), |least| {
-            format!(", down to {least} while a goal is missed")
-        });
-        text += &format!("group {}: at most {} of its cores{least}\n", group.display(), file.most);
-    }
+    let least = file.least.map_or(String::new(), |least| {
+        format!(", down to {least} while a goal is missed")
+    });
+    settings.extend(file.groups.iter().map(|group| SettingReport {
+        what: Property::CpuTime.name().into(),
+        of: vec![format!("group {}", group.display())],
+        now: format!("at most {} of its cores{least}", file.most),
+        why: "[best_effort]".into(),
+        ..SettingReport::default()
+    }));
+    settings
+        .iter()
+        .for_each(|setting| text += &format!("{}\n", settings::planned(setting)));
     text + "nothing was changed\n"
+}
+
+/// Settings that a run would change for `task`, whose threads are among `its`.
+fn seated(task: &AttachTask, its: &[&Candidate]) -> Vec<SettingReport> {
+    let (class, alone) = match task.class {
+        AttachClass::AsFound => return Vec::new(),
+        AttachClass::RealTime => ("real-time", false),
+        AttachClass::Exclusive => ("exclusive", true),
+    };
+    let (of_core, core) = match task.core {
+        Some(core) => (core.to_string(), core.to_string()),
+        None => ("chosen by placement".into(), "one core, chosen by placement".into()),
+    };
+    let row = |property: Property, of: &str, before: &str, now: &str| SettingReport {
+        what: property.name().into(),
+        of: vec![of.into()],
+        before: before.into(),
+        now: now.into(),
+        tasks: vec![task.name.clone()],
+        why: format!("class = \"{class}\""),
+        ..SettingReport::default()
+    };
+    let found = its.iter().filter_map(|it| it.thread).flat_map(as_found);
+    let mut threads: Vec<_> = found.map(|it| (it.property, it.of, it.before)).collect();
+    if threads.is_empty() {
+        let unknown = |property| (property, "its threads".to_owned(), String::new());
+        threads.extend([Property::Scheduling, Property::Cores].map(unknown));
+    }
+    let of_threads = threads.iter().map(|(property, of, before)| match property {
+        Property::Scheduling => row(*property, of, before, "SCHED_FIFO"),
+        _ => row(*property, of, before, &core),
+    });
+    let claim = row(Property::Core, &of_core, "any thread", "this run");
+    of_threads.chain(alone.then_some(claim)).collect()
 }
 
 /// Carries out `punctual job`.

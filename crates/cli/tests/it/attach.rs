@@ -239,6 +239,15 @@ fn threads_are_given_back_after_a_kill() {
 fn the_report_explains_every_change_that_the_ledger_has() {
     let _cores = shared_machine();
     let Some((folder, control)) = to_be_held() else { return };
+    let (planned, _) = told(crate::common::punctual(
+        folder.path(),
+        &["attach", "held.toml", "--dry-run"],
+    ));
+    let row = format!(
+        "class and priority of control (thread {}): SCHED_FIFO, before ordinary, for control:",
+        control.tid()
+    );
+    assert!(planned.contains(&row), "{planned}");
     let files = ["--json", "report.json", "--html", "page.html"];
     let mut command = attached(folder.path(), &["held.toml", "--plain"]);
     command.args(files).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -25,14 +25,22 @@ punctual_units::named! {
         /// Cores of a thread, a group, an interrupt, or of kernel work.
         Cores = "cores of",
         /// Longest exit latency of a core's idle states, in microseconds; 0: no bound.
-        Idle = "idle states by",
+        Idle = "idle states of",
         /// CPU time of a control group.
         CpuTime = "CPU time of",
         Clock = "clock of",
         /// Cache ways and memory bandwidth (resctrl).
         Cache = "cache ways and bandwidth of",
-        /// Any other entry of a file system: a group or folder of ours, a switch, threads that are moved.
-        Entry = "entry",
+        /// A control group of ours.
+        Group = "new",
+        /// A temporary folder of ours.
+        Folder = "new folder",
+        /// A file of a group by which the kernel lets the run set others.
+        Switch = "switch of",
+        /// Threads moved into a group of ours.
+        Threads = "threads in",
+        /// The word by which programs see that their jobs are read.
+        Reports = "reports of jobs in",
     }
 }
 
@@ -40,7 +48,7 @@ punctual_units::named! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandingChange {
     pub property: Property,
-    /// The thread with its name, or the path of the file; of a core its number.
+    /// The thread with its name, or the group and its file, or else a path; of a core its number.
     pub of: String,
     /// Number of the thread, if it is one.
     pub thread: Option<Tid>,
@@ -95,8 +103,9 @@ fn standing((kind, texts): (Kind, [CString; 2])) -> StandingChange {
             let found = affinity(bytes).map(|(_, mask)| mask);
             [found, affinity_of(tid).ok()].map(cores)
         }
-        Kind::MoveTasks => [original, "threads moved here".into()],
-        Kind::MakeDir | Kind::MakeTree | Kind::LockedWord => ["none".into(), "made".into()],
+        Kind::MoveTasks => [named(&original, false), "moved here".into()],
+        Kind::MakeDir | Kind::MakeTree => ["none".into(), "made".into()],
+        Kind::LockedWord => ["not read".into(), "read by this run".into()],
         Kind::Write | Kind::Switch | Kind::OffList | Kind::OffWords | Kind::OnList => {
             let now = read_trimmed(Path::new(&path));
             [original.trim_end().into(), now.unwrap_or_else(|_| "gone".into())]
@@ -111,10 +120,48 @@ fn standing((kind, texts): (Kind, [CString; 2])) -> StandingChange {
         _ if path.contains("/resctrl/") => Property::Cache,
         Kind::Write if path.ends_with("latency_us") => Property::Idle,
         Kind::Write => Property::Cores,
-        _ => Property::Entry,
+        Kind::MakeDir => Property::Group,
+        Kind::MakeTree => Property::Folder,
+        Kind::Switch => Property::Switch,
+        Kind::MoveTasks => Property::Threads,
+        Kind::LockedWord => Property::Reports,
     };
-    let name = |tid| format!("{} (thread {tid})", name_of(tid).unwrap_or_else(|| ENDED.into()));
-    change(property, thread, thread.map_or(path, name), values)
+    change(
+        property,
+        thread,
+        thread.map_or_else(|| named(&path, kind == Kind::MakeDir), name),
+        values,
+    )
+}
+
+/// Class and cores of `thread` as they are now.
+pub fn as_found(thread: Tid) -> [StandingChange; 2] {
+    let values = [class(policy_of(thread).ok()), cores(affinity_of(thread).ok())];
+    let [class, cores] = values.map(|value| [value.clone(), value]);
+    let of = |property, values| change(property, Some(thread), name(thread), values);
+    [of(Property::Scheduling, class), of(Property::Cores, cores)]
+}
+
+fn name(thread: Tid) -> String {
+    format!("{} (thread {thread})", name_of(thread).unwrap_or_else(|| ENDED.into()))
+}
+
+/// The group, interrupt or core of a file of the kernel, and the file unless `path` is a folder; any other path as it is.
+fn named(path: &str, is_folder: bool) -> String {
+    const KINDS: [(&str, &str); 4] = [
+        ("/cgroup/", "group "),
+        ("/resctrl/", "group "),
+        ("/proc/irq/", "interrupt "),
+        ("/system/cpu/", ""),
+    ];
+    let Some((kind, rest)) = { KINDS.iter() }.find_map(|(folder, kind)| Some((kind, path.split_once(folder)?.1)))
+    else {
+        return path.into();
+    };
+    match rest.rsplit_once('/') {
+        Some((of, file)) if !is_folder => format!("{kind}{of} ({file})"),
+        _ => format!("{kind}{rest}"),
+    }
 }
 
 /// `mask` as the kernel prints it; `None` of a thread that has ended.

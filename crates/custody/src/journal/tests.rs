@@ -651,13 +651,15 @@ fn children_of_a_pinned_thread_get_its_cores_back_and_others_on_that_core_do_not
 #[test]
 fn each_record_of_the_ledger_is_a_change_that_stands() {
     let folder = punctual_testing::shared_folder();
-    let (cgroup, cpufreq) = (folder.path().join("bg"), folder.path().join("cpufreq"));
-    [&cgroup, &cpufreq].iter().for_each(|it| fs::create_dir(it).unwrap());
+    let (cgroup, cpufreq) = (folder.path().join("cgroup/cpu/bg"), folder.path().join("cpufreq"));
+    [&cgroup, &cpufreq]
+        .iter()
+        .for_each(|it| fs::create_dir_all(it).unwrap());
     let files = [
         (cgroup.join("cpu.cfs_quota_us"), "-1"),
         (cpufreq.join("scaling_max_freq"), "1400000"),
         (folder.path().join("smp_affinity_list"), "0-1"),
-        (folder.path().join("subtree_control"), ""),
+        (cgroup.join("cgroup.subtree_control"), ""),
     ];
     files.iter().for_each(|(path, text)| fs::write(path, text).unwrap());
     let [quota, clock, interrupt, control] = files.each_ref().map(|(path, _)| path.as_path());
@@ -668,9 +670,9 @@ fn each_record_of_the_ledger_is_a_change_that_stands() {
     journal.write(clock, "900000").unwrap();
     assert!(journal.keep_off_list(interrupt, CoreId(1)).unwrap());
     journal.switch(control, "+cpu", "-cpu").unwrap();
-    journal.make_dir(&folder.path().join("made")).unwrap();
+    journal.make_dir(&cgroup.join("made.1")).unwrap();
     journal
-        .move_tasks_back(&folder.path().join("made/tasks"), &folder.path().join("tasks"))
+        .move_tasks_back(&cgroup.join("made.1/tasks"), &cgroup.join("tasks"))
         .unwrap();
     let found = affinity_of(helper.tid()).unwrap();
     journal.confine(helper.tid(), &found, &found).unwrap();
@@ -678,19 +680,31 @@ fn each_record_of_the_ledger_is_a_change_that_stands() {
     let _ = journal.run_in_real_time(helper.tid(), 5);
     let standing = journal.standing().unwrap();
     assert_eq!(standing.len(), changed(&journal) + 1, "and the claim: {standing:?}");
-    let has = |property, of: &Path, before: &str, now: &str| {
-        let is_it = |it: &StandingChange| (it.property, Path::new(&it.of)) == (property, of);
+    let has = |property, of: &str, before: &str, now: &str| {
+        let is_it = |it: &StandingChange| (it.property, it.of.as_str()) == (property, of);
         let it = standing
             .iter()
             .find(|it| is_it(it))
             .unwrap_or_else(|| panic!("{of:?} in {standing:?}"));
         assert_eq!((it.before.as_str(), it.now.as_str()), (before, now));
     };
-    has(Property::Core, Path::new("1"), "any thread", "this run");
-    has(Property::CpuTime, quota, "-1", "12000");
-    has(Property::Clock, clock, "1400000", "900000");
-    has(Property::Cores, interrupt, "0-1", "0");
-    has(Property::Entry, control, "-cpu", "+cpu");
+    has(Property::Core, "1", "any thread", "this run");
+    has(Property::CpuTime, "group cpu/bg (cpu.cfs_quota_us)", "-1", "12000");
+    has(Property::Clock, &clock.to_string_lossy(), "1400000", "900000");
+    has(Property::Cores, &interrupt.to_string_lossy(), "0-1", "0");
+    has(
+        Property::Switch,
+        "group cpu/bg (cgroup.subtree_control)",
+        "-cpu",
+        "+cpu",
+    );
+    has(Property::Group, "group cpu/bg/made.1", "none", "made");
+    has(
+        Property::Threads,
+        "group cpu/bg/made.1 (tasks)",
+        "group cpu/bg (tasks)",
+        "moved here",
+    );
     let of_helper = |it: &&StandingChange| it.thread == Some(helper.tid()) && it.property == Property::Cores;
     let cores = standing.iter().find(of_helper).unwrap();
     assert_eq!(ledger::parse_list(cores.now.as_bytes()), Some(found));

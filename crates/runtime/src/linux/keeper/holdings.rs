@@ -63,7 +63,9 @@ impl Holdings {
             (Property::CpuTime, _) => (true, false, "[best_effort]".into()),
             (Property::Clock, _) => (true, false, "the controller turns the clock".into()),
             (Property::Cache, _) => (true, false, "[allocation]".into()),
-            (Property::Entry, _) => (false, false, "groups and files of the run itself".into()),
+            (Property::Group | Property::Folder | Property::Switch | Property::Threads | Property::Reports, _) => {
+                (false, false, "means of the run itself".into())
+            }
             _ => (false, true, "class = \"exclusive\"".into()),
         };
         let beside = list.guests.iter().filter(|guest| exclusive && alone(&guest.seat));
