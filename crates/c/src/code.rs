@@ -93,14 +93,8 @@ impl Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
-        // Other advice than that which names settings of Rust and commands of a server.
+        // Other advice than that which names settings of Rust.
         let text = match &error {
-            StoreError::Temporal { key } => {
-                let key = key.escape_ascii();
-                format!(
-                    "key {key}: this is a temporal object, its value comes from its sensor: offer a reading instead"
-                )
-            }
             StoreError::LockTimeout { waited, holder } => {
                 format!("the write lock was not free within {waited}: {holder} write less in one commit")
             }

@@ -94,7 +94,7 @@ pub enum StoreError {
     },
     /// A temporal object can only be changed by its sensor.
     #[error(
-        "key {key}: this is a temporal object, its value comes from its sensor: offer an update (`TSET`) instead",
+        "key {key}: this is a temporal object, its value comes from its sensor: offer a reading instead",
         key = key.escape_ascii()
     )]
     Temporal {

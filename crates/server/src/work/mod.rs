@@ -216,6 +216,10 @@ impl<E: Engine + 'static, O: Os> Worker<'_, E, O> {
     fn say(&self, error: StoreError, begun: CommandTimes, out: &mut Writer<'_>) {
         match error {
             StoreError::DeadlinePassed { .. } => self.say_late(begun, out),
+            StoreError::Temporal { key } => out.error(&format!(
+                "ERR key {}: this is a temporal object: set it by TSET",
+                key.escape_ascii()
+            )),
             other => out.error(&format!("ERR {other}")),
         }
     }

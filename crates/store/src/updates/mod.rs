@@ -114,7 +114,7 @@ pub enum OfferError {
     },
     /// The value does not fit the sensor's buffer.
     #[error(
-        "update {seq} of sensor {sensor} has {len} bytes, its sensor is registered for {max}: raise its value_bytes_max"
+        "update {seq} of sensor {sensor} has {len} bytes, its sensor is registered for {max}: raise that (`max_len` of its object)"
     )]
     ValueTooLong {
         /// Number of the update's sensor.
