@@ -162,7 +162,7 @@ pub fn check(case: &[u8]) -> &'static str {
     std::fs::write(&path, &file.bytes).expect("room in memory");
     let first = match Local::open(&path) {
         Ok(mut log) => entries(&mut log),
-        Err(LocalError::Io { source, .. }) => panic!("not the file's fault: {source}"),
+        Err(LocalError::Refused { what, .. }) => panic!("not the file's fault: {what}"),
         Err(_) => {
             let left = std::fs::read(&path).expect("the file is there");
             assert_eq!(left, file.bytes, "a file that is refused is not changed");

@@ -54,24 +54,15 @@ const REST_BYTES: usize = 1 << 18;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// The operating system refused a call.
-    #[error("{}: {action}: {source}", path.display())]
-    Io {
-        path: PathBuf,
-        /// The operation that failed, for the message.
-        action: &'static str,
-        /// Error of the operating system.
-        source: io::Error,
-    },
+    /// The operating system refused a call, or a log was to be made where one exists already.
+    #[error("{}: {what}", path.display())]
+    Refused { path: PathBuf, what: String },
     /// Another process has the log open.
     #[error("{}: another process has this log open: end it, or name another file", path.display())]
     InUse { path: PathBuf },
     /// The file is not a log.
     #[error("{}: this is no log: name another file, or remove it if nothing needs it", path.display())]
     NoLog { path: PathBuf },
-    /// A log was to be made, but one exists already.
-    #[error("{}: there is a log already: name a file that is not there", path.display())]
-    Exists { path: PathBuf },
     /// A newer version wrote the file.
     #[error(
         "{}: the file has format {found}, this program reads up to {FILE_FORMAT}: update this program",
@@ -88,6 +79,16 @@ pub enum LocalError {
         /// The first revision that cannot be read.
         revision: Revision,
     },
+}
+
+impl LocalError {
+    fn of(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> LocalError {
+        let path = path.to_path_buf();
+        move |error| LocalError::Refused {
+            path,
+            what: format!("{action}: {error}"),
+        }
+    }
 }
 
 /// A log in a file.
@@ -131,13 +132,7 @@ impl Local {
     /// # Errors
     /// [`LocalError`].
     pub fn open(path: &Path) -> Result<Local, LocalError> {
-        let io = |action| {
-            move |source| LocalError::Io {
-                path: path.to_path_buf(),
-                action,
-                source,
-            }
-        };
+        let io = |action| LocalError::of(path, action);
         // A file that is no log gets no lock beside it.
         let mut magic = Vec::new();
         let mut begins = |file: File| file.take(MAGIC.len() as u64).read_to_end(&mut magic);
@@ -187,16 +182,14 @@ impl Local {
     pub fn begin(path: &Path, identity: Identity) -> Result<Local, LocalError> {
         let mut log = Local::open(path)?;
         if log.identity.is_some() {
-            return Err(LocalError::Exists {
+            return Err(LocalError::Refused {
                 path: path.to_path_buf(),
+                what: "there is a log already: name a file that is not there".into(),
             });
         }
         log.entries = Memory::beginning_after(identity.history.base);
-        log.write_anew(identity).map_err(|source| LocalError::Io {
-            path: path.to_path_buf(),
-            action: "cannot be written",
-            source,
-        })?;
+        log.write_anew(identity)
+            .map_err(LocalError::of(path, "cannot be written"))?;
         Ok(log)
     }
 
@@ -217,12 +210,9 @@ impl Local {
 
     fn read(&mut self, mut file: File) -> Result<(), LocalError> {
         let path = self.path.clone();
-        let io = |action| {
-            let path = path.clone();
-            move |source| LocalError::Io { path, action, source }
-        };
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io("cannot be read"))?;
+        file.read_to_end(&mut bytes)
+            .map_err(LocalError::of(&path, "cannot be read"))?;
         let no_log = || LocalError::NoLog { path: path.clone() };
         if !bytes.starts_with(MAGIC) {
             return Err(no_log());
@@ -261,7 +251,7 @@ impl Local {
         if at < records.len() {
             file.set_len(end)
                 .and_then(|()| file.sync_all())
-                .map_err(io("cannot be cut behind its last whole record"))?;
+                .map_err(LocalError::of(&path, "cannot be cut behind its last whole record"))?;
         }
         self.file = Some((file, end));
         Ok(())

@@ -1,9 +1,10 @@
 //! The sockets at which clients wait, of a store, a node or a balancer, before its door is open.
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
@@ -18,48 +19,21 @@ const CONNECTING_MAX: i32 = 4096;
 
 /// Reason for which a server did not start.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// Without users, only addresses that no other machine reaches are allowed.
-    #[error(
-        "{address}: without users, any machine that reaches this address could read and change all records: add a \
-         [[user]] to the node's file, or listen on 127.0.0.1 or [::1]"
-    )]
-    NotLoopback {
-        /// The address that was asked for.
-        address: SocketAddr,
-    },
-    /// Another program listens on the port.
-    #[error("{address}: another program listens there: end it, or choose another port (0 takes a free one)")]
-    InUse {
-        /// The address that was asked for.
-        address: SocketAddr,
-    },
-    /// There can be no Unix socket at this path.
-    #[error("{}: {why}", path.display())]
-    Local {
-        /// The path that was asked for.
-        path: PathBuf,
-        /// The reason, and what to do.
-        why: String,
-    },
-    /// The system refused a call.
-    #[error("{action}: {source}")]
-    Io {
-        /// The action that failed, for the message.
-        action: String,
-        /// The error of the system.
-        source: io::Error,
-    },
-}
+#[error("{0}")]
+pub struct ServeError(pub(crate) String);
 
 impl ServeError {
     /// Turns an error of the system into that of an action.
-    pub fn of(action: &'static str) -> impl Fn(io::Error) -> ServeError {
-        move |source| ServeError::Io {
-            action: action.into(),
-            source,
-        }
+    pub fn of(action: impl Display) -> impl Fn(io::Error) -> ServeError {
+        move |source| ServeError(format!("{action}: {source}"))
+    }
+
+    /// Without users, only addresses that no other machine reaches are allowed.
+    pub(crate) fn not_loopback(address: SocketAddr) -> ServeError {
+        ServeError(format!(
+            "{address}: without users, any machine that reaches this address could read and change all records: add a \
+             [[user]] to the node's file, or listen on 127.0.0.1 or [::1]"
+        ))
     }
 }
 
@@ -80,7 +54,7 @@ impl Listening {
     pub fn bind(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
         match address.ip().is_loopback() || !users.is_empty() {
             true => Listening::bind_any(address),
-            false => Err(ServeError::NotLoopback { address }),
+            false => Err(ServeError::not_loopback(address)),
         }
     }
 
@@ -90,11 +64,10 @@ impl Listening {
     /// Those of [`bind`](Listening::bind).
     pub fn bind_any(address: SocketAddr) -> Result<Listening, ServeError> {
         let io = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError::InUse { address },
-            _ => ServeError::Io {
-                action: format!("{address}: cannot listen"),
-                source,
-            },
+            io::ErrorKind::AddrInUse => ServeError(format!(
+                "{address}: another program listens there: end it, or choose another port (0 takes a free one)"
+            )),
+            _ => ServeError::of(format_args!("{address}: cannot listen"))(source),
         };
         let listener = TcpListener::bind(address).map_err(io)?;
         make_room(&listener).map_err(io)?;
@@ -109,7 +82,7 @@ impl Listening {
     /// The socket, whose clients `registry` reports with this token from now on.
     ///
     /// # Errors
-    /// [`ServeError::Io`].
+    /// [`ServeError`].
     pub fn registered(mut self, registry: &Registry, token: Token) -> Result<TcpListener, ServeError> {
         let registered = registry.register(&mut self.listener, token, Interest::READABLE);
         registered.map_err(ServeError::of("the event loop"))?;
@@ -120,7 +93,7 @@ impl Listening {
     /// listener. `wake` has its loop look for results of password checks.
     ///
     /// # Errors
-    /// [`ServeError::Io`], as where the system refuses the thread that checks passwords.
+    /// [`ServeError`], as where the system refuses the thread that checks passwords.
     pub fn open(
         mut self,
         registry: &Registry,

@@ -30,12 +30,9 @@ impl LocalListener {
     /// out others that start: they would take a socket that does not listen yet for one of the dead.
     ///
     /// # Errors
-    /// [`ServeError::Local`], as for a file that is no socket, or one at which another process listens.
+    /// [`ServeError`], as for a file that is no socket, or one at which another process listens.
     pub fn bind(path: &Path, mode: u32) -> Result<LocalListener, ServeError> {
-        let refused = |why: String| ServeError::Local {
-            path: path.to_owned(),
-            why,
-        };
+        let refused = |why: String| ServeError(format!("{}: {why}", path.display()));
         let io = |error: io::Error| refused(error.to_string());
         let listens = || refused("another program listens there: end it, or name another file".into());
         let _lock = StartLock::of(path).map_err(io)?;

@@ -36,14 +36,6 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read.
-    #[error("{path}: cannot be read: {source}; name a file in PEM that this user may read")]
-    Read {
-        /// The file that was opened.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
     /// The file holds no PEM block of the expected kind.
     #[error("{path}: there is no {wanted} in it: expected PEM, `-----BEGIN ..`")]
     Missing {
@@ -74,12 +66,12 @@ pub enum TlsError {
         /// Days until the certificate becomes valid, rounded up.
         days: i64,
     },
-    /// rustls refused a file's content.
+    /// A file cannot be read, or rustls refused its content.
     #[error("{path}: {what}")]
     Refused {
         /// The file that was refused.
         path: PathBuf,
-        /// The error of rustls.
+        /// The error of the system or of rustls.
         what: String,
     },
 }
@@ -233,9 +225,9 @@ fn stamps(files: &TlsFiles) -> Vec<Stamp> {
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let refused = |source| TlsError::Read {
+    let refused = |why| TlsError::Refused {
         path: path.into(),
-        source,
+        what: format!("cannot be read: {why}; name a file in PEM that this user may read"),
     };
     let found = fs::metadata(path).map_err(refused)?;
     if !found.is_file() || found.len() > FILE_MAX {

@@ -1,6 +1,6 @@
 //! The load of a simulated machine, and the events that it reports.
 
-use punctual_allocation::SettingsError;
+use punctual_allocation::SplitError;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{CoreId, Nanos, TaskId, Time};
@@ -92,7 +92,7 @@ pub enum SimulationError {
     Model(#[from] ModelError),
     /// Too few resources to split between the cores.
     #[error(transparent)]
-    Pool(#[from] SettingsError),
+    Pool(#[from] SplitError),
     /// The cores that tasks name contradict each other or the machine.
     #[error(transparent)]
     Place(#[from] PlaceError),

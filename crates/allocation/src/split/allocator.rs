@@ -17,9 +17,10 @@ use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
 use crate::policy::{Exact, Loads, PeriodicTask, Policy, dadna, dna};
 use crate::pool::{PerCore, Pool};
+use crate::profile::SplitError;
 use crate::programs::Programs;
 use crate::running::RunningJob;
-use crate::settings::{AllocatorSettings, Base, SettingsError};
+use crate::settings::{AllocatorSettings, Base};
 
 /// Ways and bandwidth of each core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,12 +116,12 @@ impl Allocator {
     /// [`Base::Ahead`] says so: that takes up to two seconds.
     ///
     /// # Errors
-    /// [`SettingsError`] says what does not fit.
+    /// [`SplitError`] says what does not fit.
     pub fn new(
         programs: &Programs,
         tasks: &[PeriodicTask],
         settings: AllocatorSettings,
-    ) -> Result<Allocator, SettingsError> {
+    ) -> Result<Allocator, SplitError> {
         settings.check(programs, tasks)?;
         let AllocatorSettings {
             pool, cores, policy, ..

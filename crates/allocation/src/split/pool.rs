@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::grid::{Grid, PARTS_MAX, Share};
-use crate::settings::{SettingsError, require};
+use crate::profile::{SplitError, require};
 
 /// Most cores that split one cache: the size of a decision's tables.
 pub const CORES_MAX: usize = 16;
@@ -36,8 +36,8 @@ impl Pool {
     /// Whether `cores` cores can split this.
     ///
     /// # Errors
-    /// [`SettingsError`] says what is missing.
-    pub fn check(&self, cores: usize) -> Result<(), SettingsError> {
+    /// [`SplitError`] says what is missing.
+    pub fn check(&self, cores: usize) -> Result<(), SplitError> {
         let Pool { grid, least, idle } = *self;
         require((1..=CORES_MAX).contains(&cores), || {
             format!("{cores} cores: give 1 to {CORES_MAX}")

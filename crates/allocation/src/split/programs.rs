@@ -19,7 +19,7 @@
 use crate::grid::{Grid, Share};
 use crate::here::Here;
 use crate::levels::Levels;
-use crate::profile::{Profile, ProfileError, require};
+use crate::profile::{Profile, SplitError, require};
 use crate::table::RateTable;
 
 /// Most phases of a program.
@@ -73,10 +73,10 @@ impl Programs {
     /// Compiles `profiles`; a program's number is its index there.
     ///
     /// # Errors
-    /// [`ProfileError`], the first one found.
-    pub fn new(profiles: &[Profile], objective: Objective) -> Result<Programs, ProfileError> {
+    /// [`SplitError`], the first one found.
+    pub fn new(profiles: &[Profile], objective: Objective) -> Result<Programs, SplitError> {
         let first = profiles.first();
-        let grid = first.ok_or_else(|| ProfileError("no profile given".into()))?.grid;
+        let grid = first.ok_or_else(|| SplitError("no profile given".into()))?.grid;
         for profile in profiles {
             check(profile, grid)?;
         }
@@ -287,7 +287,7 @@ impl Program {
     }
 }
 
-fn check(profile: &Profile, first: Grid) -> Result<(), ProfileError> {
+fn check(profile: &Profile, first: Grid) -> Result<(), SplitError> {
     profile.check()?;
     let (name, grid, phases, instructions) = (&profile.name, profile.grid, profile.phases.len(), profile.instructions);
     require(grid == first, || {

@@ -2,11 +2,11 @@
 
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::hysteresis::Refill;
 use crate::policy::{PeriodicTask, Policy};
 use crate::pool::Pool;
+use crate::profile::{SplitError, require};
 use crate::programs::Programs;
 
 /// How an [`crate::Allocator`] decides.
@@ -61,8 +61,8 @@ impl AllocatorSettings {
     /// Whether these programs and tasks can be allocated for.
     ///
     /// # Errors
-    /// [`SettingsError`] says what does not fit.
-    pub fn check(&self, programs: &Programs, tasks: &[PeriodicTask]) -> Result<(), SettingsError> {
+    /// [`SplitError`] says what does not fit.
+    pub fn check(&self, programs: &Programs, tasks: &[PeriodicTask]) -> Result<(), SplitError> {
         let AllocatorSettings {
             pool, cores, refill, ..
         } = *self;
@@ -98,17 +98,4 @@ impl AllocatorSettings {
             })
         })
     }
-}
-
-/// Why a machine cannot be split so, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct SettingsError(pub String);
-
-/// Refuses what does not hold.
-///
-/// # Errors
-/// [`SettingsError`], with the sentence `what`.
-pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), SettingsError> {
-    if holds { Ok(()) } else { Err(SettingsError(what())) }
 }

@@ -38,10 +38,7 @@ impl FromStr for Address {
 
     /// Reads `etcd://HOST:PORT,..[/NAME]`, or `etcds://HOST:PORT,..[/NAME]?ca=FILE[&cert=FILE&key=FILE]`.
     fn from_str(text: &str) -> Result<Address, EtcdError> {
-        let wrong = |what: String| EtcdError::Address {
-            text: text.to_owned(),
-            what,
-        };
+        let wrong = |what: String| EtcdError::address(text, what);
         let (rest, is_tls) = match (text.strip_prefix("etcd://"), text.strip_prefix("etcds://")) {
             (Some(rest), _) => (rest, false),
             (_, Some(rest)) => (rest, true),

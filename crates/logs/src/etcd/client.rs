@@ -74,9 +74,9 @@ impl EtcdClient {
     pub fn new(address: &Address, fixed: Option<Duration>) -> Result<EtcdClient, EtcdError> {
         let tls = address.tls.as_ref().map(|tls| -> Result<_, EtcdError> {
             let read = |path: &std::path::Path| {
-                std::fs::read(path).map_err(|source| EtcdError::File {
-                    path: path.to_path_buf(),
-                    source,
+                std::fs::read(path).map_err(|error| {
+                    let path = path.display();
+                    EtcdError::Refused(format!("{path}: {error}; name a file in PEM that this user may read"))
                 })
             };
             let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&tls.ca)?));
@@ -88,9 +88,8 @@ impl EtcdClient {
         let tls = tls.transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let channel = |member: &String| {
-            let wrong = |error: tonic::transport::Error| EtcdError::Address {
-                text: address.to_string(),
-                what: format!("{member}: {}", with_sources(&error)),
+            let wrong = |error: tonic::transport::Error| {
+                EtcdError::address(address, format_args!("{member}: {}", with_sources(&error)))
             };
             let endpoint = Endpoint::from_shared(format!("{scheme}://{member}")).map_err(wrong)?;
             let endpoint = endpoint.connect_timeout(STATUS_MAX).tcp_nodelay(true);

@@ -26,8 +26,8 @@ mod client;
 mod messages;
 
 use std::collections::VecDeque;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -70,21 +70,6 @@ const REOPEN_AFTER: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// The address cannot be parsed, or names no valid host.
-    #[error("{text}: {what}; an address of etcd is etcd://HOST:PORT,HOST:PORT/NAME")]
-    Address {
-        /// The address as it was given.
-        text: String,
-        /// Description of the fault.
-        what: String,
-    },
-    /// A file for TLS cannot be read.
-    #[error("{}: {source}; name a file in PEM that this user may read", path.display())]
-    File {
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
     /// No member answers, or too few members are up to have a leader.
     #[error("{address}: {what}; start etcd there, or correct the address")]
     Unreachable {
@@ -93,36 +78,17 @@ pub enum EtcdError {
         /// The failure of each member, as text.
         what: String,
     },
-    /// A member answered, and refused the request.
-    #[error(
-        "{address}: etcd refuses to write: {what}; users of etcd are not supported: have it tell programs by their \
-         certificates; where it has no space left, compact and defragment it, and disarm its alarm"
-    )]
-    Refused {
-        /// The address as it was given.
-        address: String,
-        /// The message of the member that refused.
-        what: String,
-    },
-    /// The version of etcd is too old.
-    #[error(
-        "{place}: this is etcd {found}, at least {}.{} is needed: watches of older ones lose entries; update it, or \
-         build one with `.ci/etcd build`", VERSION_MIN.0, VERSION_MIN.1
-    )]
-    TooOld {
-        /// The member of etcd that answered.
-        place: String,
-        /// Version that was found.
-        found: String,
-    },
-    /// The operating system refused a call.
-    #[error("{action}: {source}")]
-    Io {
-        /// The operation that failed, for the message.
-        action: &'static str,
-        /// Error of the operating system.
-        source: io::Error,
-    },
+    /// Anything else that is wrong, and what to do.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl EtcdError {
+    fn address(text: impl Display, what: impl Display) -> EtcdError {
+        EtcdError::Refused(format!(
+            "{text}: {what}; an address of etcd is etcd://HOST:PORT,HOST:PORT/NAME"
+        ))
+    }
 }
 
 /// Whether a version as etcd writes it (3.6.1, 3.7.0-rc.0) is at least [`VERSION_MIN`].
@@ -201,10 +167,7 @@ impl Etcd {
 
     fn with(address: &Address, claims: bool, fixed: Option<Duration>) -> Result<Etcd, EtcdError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|source| EtcdError::Io {
-            action: "connections to etcd",
-            source,
-        })?;
+        let runtime = runtime.map_err(|error| EtcdError::Refused(format!("connections to etcd: {error}")))?;
         let client = {
             let _within = runtime.enter();
             EtcdClient::new(address, fixed)?
@@ -243,25 +206,28 @@ impl Etcd {
     /// Checks that a member answers that knows of a leader, that no member is too old, and that a key can be written.
     ///
     /// # Errors
-    /// [`EtcdError::Unreachable`], [`EtcdError::TooOld`], [`EtcdError::Refused`].
+    /// [`EtcdError`].
     pub fn check(&mut self) -> Result<(), EtcdError> {
         let health = self.health();
         for (member, health) in self.address.members.iter().zip(&health) {
             if let Ok(Health { version, .. }) = health
                 && !is_new_enough(version)
             {
-                return Err(EtcdError::TooOld {
-                    place: member.clone(),
-                    found: version.clone(),
-                });
+                return Err(EtcdError::Refused(format!(
+                    "{member}: this is etcd {version}, at least {}.{} is needed: watches of older ones lose entries; \
+                     update it, or build one with `.ci/etcd build`",
+                    VERSION_MIN.0, VERSION_MIN.1
+                )));
             }
         }
         if health.iter().flatten().any(|health| health.is_led) {
             return match self.write() {
-                Err(status) if client::is_final(&status) => Err(EtcdError::Refused {
-                    address: self.address.to_string(),
-                    what: status.message().to_owned(),
-                }),
+                Err(status) if client::is_final(&status) => Err(EtcdError::Refused(format!(
+                    "{}: etcd refuses to write: {}; users of etcd are not supported: have it tell programs by their \
+                     certificates; where it has no space left, compact and defragment it, and disarm its alarm",
+                    self.address,
+                    status.message()
+                ))),
                 _ => Ok(()), // a call without an answer is repeated later
             };
         }
@@ -564,10 +530,7 @@ pub fn bridge(address: &str, path: &Path) -> Result<LogServer, EtcdError> {
     Etcd::new(&address, false)?;
     drop(std::fs::remove_file(path));
     let served = LogServer::start(path, move || Etcd::new(&address, false).ok());
-    served.map_err(|source| EtcdError::Io {
-        action: "the socket between node and etcd",
-        source,
-    })
+    served.map_err(|error| EtcdError::Refused(format!("the socket between node and etcd: {error}")))
 }
 
 impl CommitLog for Etcd {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_allocation::{Policy, Profile, ProfileError, Programs, Refill};
+use punctual_allocation::{Policy, Profile, Programs, Refill, SplitError};
 use punctual_cores::Placement;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskSpec;
@@ -37,8 +37,8 @@ pub enum Changes {
 pub struct AllocationError(pub String);
 
 /// Profiles that cannot be compiled, or that the machine cannot run.
-impl From<ProfileError> for AllocationError {
-    fn from(error: ProfileError) -> AllocationError {
+impl From<SplitError> for AllocationError {
+    fn from(error: SplitError) -> AllocationError {
         AllocationError(format!("profiles: {error}"))
     }
 }

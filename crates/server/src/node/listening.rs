@@ -95,7 +95,7 @@ impl Listening {
     /// Prometheus.
     ///
     /// # Errors
-    /// [`ServeError::Io`] if the system refuses a thread, or `ServeError::NotLoopback`.
+    /// [`ServeError`] if the system refuses a thread, or strangers reach the address.
     pub fn serve<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
@@ -127,7 +127,7 @@ impl Listening {
     ) -> Result<(EventLoop<E, O>, Pool), ServeError> {
         let address = self.address();
         if !address.ip().is_loopback() && options.users.is_empty() {
-            return Err(ServeError::NotLoopback { address });
+            return Err(ServeError::not_loopback(address));
         }
         let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
         let registry = poll.registry();

@@ -1,7 +1,7 @@
 //! Share of each core in a split cache and memory, and the resulting waits of its jobs.
 
 use punctual_allocation::policy::equal;
-use punctual_allocation::{CoreShares, Grid, Pool, SettingsError, Share, WayMask};
+use punctual_allocation::{CoreShares, Grid, Pool, Share, SplitError, WayMask};
 use punctual_platform::{KnobId, KnobOffer, Plan as Knobs, Provenance, Range, Refusal, Value};
 use punctual_units::{CoreId, Nanos, Time};
 
@@ -86,7 +86,7 @@ impl Holding {
 
 impl SplitModel {
     /// The even split among all cores.
-    pub(crate) fn even(&self) -> Result<Vec<Option<Slice>>, SettingsError> {
+    pub(crate) fn even(&self) -> Result<Vec<Option<Slice>>, SplitError> {
         let one = Share { ways: 1, partitions: 1 };
         let pool = Pool {
             grid: self.grid,

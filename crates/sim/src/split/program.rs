@@ -1,6 +1,6 @@
 //! A profile that is ready to run.
 
-use punctual_allocation::{Profile, ProfileError, Share};
+use punctual_allocation::{Profile, Share, SplitError};
 
 /// A checked profile, with derived figures that a run needs at every event.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ impl RunnableProfile {
     /// Makes a program from `profile`. Tables are made monotone: a core may leave partitions unused.
     ///
     /// # Errors
-    /// [`ProfileError`] for a profile that cannot be run.
-    pub fn new(mut profile: Profile) -> Result<RunnableProfile, ProfileError> {
+    /// [`SplitError`] for a profile that cannot be run.
+    pub fn new(mut profile: Profile) -> Result<RunnableProfile, SplitError> {
         profile.check()?;
         let mut envelope = 0.0;
         for (phase, length) in (0..).zip(lengths(&profile)) {

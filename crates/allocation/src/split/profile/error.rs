@@ -4,17 +4,17 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Why profiles cannot be used: what, and what to do.
+/// Why a machine cannot be split so, or profiles cannot be used: what, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct ProfileError(pub String);
+pub struct SplitError(pub String);
 
 /// Refuses what does not hold.
 ///
 /// # Errors
-/// [`ProfileError`], with the sentence `what`.
-pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ProfileError> {
-    if holds { Ok(()) } else { Err(ProfileError(what())) }
+/// [`SplitError`], with the sentence `what`.
+pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), SplitError> {
+    if holds { Ok(()) } else { Err(SplitError(what())) }
 }
 
 /// Why a file is no profile: where, what, and what to do.
@@ -36,7 +36,7 @@ impl fmt::Display for ReadError {
     }
 }
 
-impl ProfileError {
+impl SplitError {
     /// The error of the whole `file`.
     pub fn of_file(self, file: &str) -> ReadError {
         ReadError {

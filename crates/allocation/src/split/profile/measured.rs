@@ -1,7 +1,7 @@
 //! A profile that was measured: under each share, spans of instructions and how fast they ran.
 
 use super::course::Course;
-use super::error::{ProfileError, ReadError};
+use super::error::{ReadError, SplitError};
 use super::rows::{CsvRow, CsvTable};
 use crate::grid::{Grid, Share};
 
@@ -130,7 +130,7 @@ impl MeasuredRuns {
     ///
     /// # Errors
     /// More places where a rate changes than a profile may have.
-    pub(super) fn course(&self) -> Result<Course, ProfileError> {
+    pub(super) fn course(&self) -> Result<Course, SplitError> {
         let mut ends: Vec<f64> = Vec::new();
         for run in &self.runs {
             let whole = whole(run);
@@ -142,7 +142,7 @@ impl MeasuredRuns {
         let most = BOUNDARIES_MAX.min(DURATIONS_MAX / shares);
         if ends.len() > most {
             let found = ends.len();
-            return Err(ProfileError(format!(
+            return Err(SplitError(format!(
                 "rates change at {found} places, at most {most} are read; merge short spans"
             )));
         }

@@ -27,7 +27,7 @@ mod windows;
 pub use accuracy::Accuracy;
 pub use course::Course;
 pub(crate) use error::require;
-pub use error::{ProfileError, ReadError};
+pub use error::{ReadError, SplitError};
 pub use measured::{MeasuredRuns, Span};
 pub use phases::Kinds;
 pub use recording::{Fit, PHASES_MAX, ProfileOptions, ProfileRecording, load};
@@ -66,8 +66,8 @@ impl Profile {
     /// Checks the grid, order, ends and rates.
     ///
     /// # Errors
-    /// [`ProfileError`], the first one found.
-    pub fn check(&self) -> Result<(), ProfileError> {
+    /// [`SplitError`], the first one found.
+    pub fn check(&self) -> Result<(), SplitError> {
         let Profile { name, grid, .. } = self;
         let Grid { ways, partitions } = *grid;
         require(grid.is_sound(), || {

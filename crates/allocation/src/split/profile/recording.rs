@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accuracy::Accuracy;
 use super::course::Course;
-use super::error::{ProfileError, ReadError};
+use super::error::{ReadError, SplitError};
 use super::measured::{self, MeasuredRuns};
 use super::merge;
 use super::phases::Kinds;
@@ -145,12 +145,12 @@ impl ProfileRecording {
     ///
     /// # Errors
     /// An invalid timing model, or a recording that is too large.
-    pub fn course(&self, options: &ProfileOptions) -> Result<Course, ProfileError> {
+    pub fn course(&self, options: &ProfileOptions) -> Result<Course, SplitError> {
         match self {
             ProfileRecording::Measured(measured) => measured.course(),
             ProfileRecording::Windows(windows) => {
                 if let Some((figure, value)) = options.timing.wrong() {
-                    return Err(ProfileError(format!(
+                    return Err(SplitError(format!(
                         "cannot be timed: {figure} is {value}; \
                          it must be finite and positive (cycles of a wait may be 0)"
                     )));
@@ -177,7 +177,7 @@ impl ProfileRecording {
     ///
     /// # Errors
     /// As [`ProfileRecording::course`]; also rates that a profile cannot hold.
-    pub fn compile(&self, options: &ProfileOptions) -> Result<Fit, ProfileError> {
+    pub fn compile(&self, options: &ProfileOptions) -> Result<Fit, SplitError> {
         let course = self.course(options)?;
         let (kinds, lasts) = self.phases(&course, options);
         let joint = course.joined(&lasts);
