@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_platform::linux::recovery;
-use punctual_runtime::report::{RunMark, UserRequest};
+use punctual_runtime::report::UserRequest;
 use punctual_workload::Problems;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -205,7 +205,7 @@ impl FeedReader {
         }
     }
 
-    /// Hands over the requests that have come; false if one is too long. One who does not read answers is not read.
+    /// Hands over the requests that have come; false if one is too long. A reader that takes no answers is not read.
     fn hear(&mut self, asks: &SyncSender<UserRequest>) -> bool {
         let mut piece = [0; REQUEST_MAX];
         if self.unsent.len() < UNSENT_MAX
@@ -226,22 +226,20 @@ impl FeedReader {
 
 /// The request in a line of another process.
 fn request_of(line: &[u8]) -> Result<UserRequest, String> {
-    match serde_json::from_slice(line) {
-        Ok(UserRequest::Mark(RunMark { t_s, text })) if t_s >= 0.0 => {
-            let text = text.replace(char::is_control, "?");
-            Ok(UserRequest::Mark(RunMark { t_s, text }))
-        }
-        Ok(UserRequest::Goal(task, goal)) => {
+    let wrong = |why| format!("it is neither a mark nor a goal: {why}");
+    let mut request = serde_json::from_slice(line).map_err(wrong)?;
+    match &mut request {
+        UserRequest::Mark(mark) if mark.t_s < 0.0 => return Err("a mark before the run".into()),
+        UserRequest::Mark(mark) => mark.text = mark.text.replace(char::is_control, "?"),
+        UserRequest::Goal(task, goal) => {
             let mut problems = Problems::default();
-            problems.goal(goal, "jobs", |key| format!("{task}.{key}"));
-            problems
-                .0
-                .first()
-                .map_or(Ok(UserRequest::Goal(task, goal)), |problem| Err(problem.to_string()))
+            problems.goal(*goal, "jobs", |key| format!("{task}.{key}"));
+            if let Some(problem) = problems.0.first() {
+                return Err(problem.to_string());
+            }
         }
-        Ok(UserRequest::Mark(_)) => Err("a mark before the run".into()),
-        Err(why) => Err(format!("it is neither a mark nor a goal: {why}")),
     }
+    Ok(request)
 }
 
 fn publish(
@@ -438,6 +436,7 @@ mod tests {
     use super::*;
     use crate::fixture;
     use proptest::prelude::*;
+    use punctual_runtime::report::RunMark;
     use punctual_units::Share;
     use punctual_workload::TaskGoal;
     use std::sync::mpsc::sync_channel;

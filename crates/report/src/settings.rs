@@ -23,6 +23,7 @@ pub fn cells(setting: &SettingReport) -> [String; 7] {
         return cells;
     }
     let since = match setting.until_s {
+        None if setting.since_s.is_infinite() => String::new(),
         None => format!("{:.1} s", setting.since_s),
         Some(until) => format!("{:.1} s, to {until:.1} s", setting.since_s),
     };
@@ -41,17 +42,6 @@ pub fn cells(setting: &SettingReport) -> [String; 7] {
 
 /// A setting as a sentence.
 pub fn sentence(setting: &SettingReport) -> String {
-    joined(cells(setting))
-}
-
-/// A setting that is planned, as a sentence: it has no time.
-pub fn planned(setting: &SettingReport) -> String {
-    let mut cells = cells(setting);
-    cells[3].clear();
-    joined(cells)
-}
-
-fn joined(cells: [String; 7]) -> String {
-    let parts = { BEFORE.iter().zip(cells) }.filter(|(_, cell)| !cell.is_empty());
+    let parts = { BEFORE.iter().zip(cells(setting)) }.filter(|(_, cell)| !cell.is_empty());
     parts.map(|(before, cell)| format!("{before}{cell}")).collect()
 }

@@ -87,7 +87,7 @@ pub struct SettingReport {
     pub before: String,
     /// Value that stands or, once `until_s` says so, stood.
     pub now: String,
-    /// Time since which it stands, in seconds since the start of the run.
+    /// Time since which it stands, in seconds since the start of the run; infinite while it is only planned.
     pub since_s: f64,
     /// Time until which it stood; `None` if it does, or did to the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -820,6 +820,8 @@ pub enum Progress<'a> {
     Requests(&'a mut Vec<UserRequest>),
     /// Settings so far; as often as figures of tasks.
     Settings(&'a [SettingReport]),
+    /// A note that the report has at its end, for the user now.
+    Note(&'a str),
     /// Nothing new; several times per second on a real machine and about once per simulated second on a simulated one,
     /// so that a run can be ended between two samples.
     Waiting,

@@ -18,9 +18,10 @@ use punctual_platform::linux::observed::{Tracepoints, threads};
 use punctual_platform::linux::thread::{Tid, name_of};
 use punctual_platform::{KnobId, Neighbours, Provenance};
 use punctual_report::output::{self, OutputFile};
+use punctual_report::settings::sentence;
 use punctual_report::timeline::timeline;
 use punctual_report::watch::Watcher;
-use punctual_report::{page, settings, summary};
+use punctual_report::{page, summary};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{ReportedTask, RuntimeBuilder};
 use punctual_runtime::report::{FinishedRun, KnobReport, SettingReport, Watch};
@@ -311,11 +312,12 @@ fn planned(file: &AttachFile, found: &[Candidate], folder: &Path) -> String {
         of: vec![format!("group {}", group.display())],
         now: format!("at most {} of its cores{least}", file.most),
         why: "[best_effort]".into(),
+        since_s: f64::INFINITY,
         ..SettingReport::default()
     }));
     settings
         .iter()
-        .for_each(|setting| text += &format!("{}\n", settings::planned(setting)));
+        .for_each(|setting| text += &format!("{}\n", sentence(setting)));
     text + "nothing was changed\n"
 }
 
@@ -337,6 +339,7 @@ fn seated(task: &AttachTask, its: &[&Candidate]) -> Vec<SettingReport> {
         now: now.into(),
         tasks: vec![task.name.clone()],
         why: format!("class = \"{class}\""),
+        since_s: f64::INFINITY,
         ..SettingReport::default()
     };
     let found = its.iter().filter_map(|it| it.thread).flat_map(as_found);

@@ -146,7 +146,7 @@ fn name(thread: Tid) -> String {
     format!("{} (thread {thread})", name_of(thread).unwrap_or_else(|| ENDED.into()))
 }
 
-/// The group, interrupt or core of a file of the kernel, and the file unless `path` is a folder; any other path as it is.
+/// The group, interrupt or core of a kernel's file, and the file unless `path` is a folder; any other path as it is.
 fn named(path: &str, is_folder: bool) -> String {
     const KINDS: [(&str, &str); 4] = [
         ("/cgroup/", "group "),
@@ -154,13 +154,13 @@ fn named(path: &str, is_folder: bool) -> String {
         ("/proc/irq/", "interrupt "),
         ("/system/cpu/", ""),
     ];
-    let Some((kind, rest)) = { KINDS.iter() }.find_map(|(folder, kind)| Some((kind, path.split_once(folder)?.1)))
-    else {
-        return path.into();
-    };
-    match rest.rsplit_once('/') {
-        Some((of, file)) if !is_folder => format!("{kind}{of} ({file})"),
-        _ => format!("{kind}{rest}"),
+    let below = |(folder, kind): &(&str, &'static str)| Some((*kind, path.split_once(folder)?.1));
+    match KINDS.iter().find_map(below) {
+        None => path.into(),
+        Some((kind, rest)) => match rest.rsplit_once('/').filter(|_| !is_folder) {
+            Some((of, file)) => format!("{kind}{of} ({file})"),
+            None => format!("{kind}{rest}"),
+        },
     }
 }
 

@@ -67,6 +67,7 @@ impl News {
             Progress::Sample(sample) => News::Sample(Box::new(sample.clone())),
             Progress::Tasks(tasks) => News::Tasks(tasks.to_vec()),
             Progress::Settings(settings) => News::Settings(settings.to_vec()),
+            Progress::Note(note) => News::Warning(note.into()),
             Progress::Waiting | Progress::Requests(_) => return None,
         })
     }

@@ -39,6 +39,8 @@ pub(super) enum ControlMessage {
     Tasks(Vec<TaskReport>),
     /// Settings of the loop so far; the keeper adds those of the ledger.
     Settings(Vec<SettingReport>),
+    /// News of the programs that report jobs, for the user.
+    Note(String),
     /// State of the run, because a caller asked for it.
     Standing(Box<RunSnapshot>),
     /// The knobs have visited all levels; rows for learning a model.

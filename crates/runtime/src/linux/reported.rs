@@ -11,7 +11,7 @@
 //! within it included.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender};
 
 use punctual_cores::PlacementRequest;
 use punctual_jobs::{Arrival as News, Listener, ReportedJob, Reporter};
@@ -22,6 +22,7 @@ use punctual_platform::linux::thread::{Tid, is_running, start_of};
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobMeasurements, JobOutcome, Split, TaskGoal};
 
+use super::control::ControlMessage;
 use super::known::JobFacts;
 use super::observed::Observer;
 use super::shared::{JobEvent, RunState, StopOnPanic, ThreadStart};
@@ -170,6 +171,8 @@ pub(super) struct ReportReader {
     listener: Listener,
     observer: Observer,
     guests: Sender<GuestNotice>,
+    /// Takes notes for the user while the run goes on.
+    notes: SyncSender<ControlMessage>,
     tasks: Vec<TrackedTask>,
     /// Threads that were one too many.
     refused: u64,
@@ -177,12 +180,17 @@ pub(super) struct ReportReader {
 }
 
 impl ReportReader {
-    /// `guests` takes threads that are to be seated.
-    pub(super) fn new(listener: Listener, guests: Sender<GuestNotice>) -> ReportReader {
+    /// `guests` takes threads that are to be seated, `notes` those that come again or have ended.
+    pub(super) fn new(
+        listener: Listener,
+        guests: Sender<GuestNotice>,
+        notes: SyncSender<ControlMessage>,
+    ) -> ReportReader {
         ReportReader {
             listener,
             observer: Observer::default(),
             guests,
+            notes,
             tasks: Vec::new(),
             refused: 0,
             checked: Time::ZERO,
@@ -247,16 +255,27 @@ impl ReportReader {
         let checks = now.since(self.checked) >= CHECK_EVERY;
         self.checked = if checks { now } else { self.checked };
         for task in &mut self.tasks {
+            let gone = task.gone;
             let left = task.look(shared, now, checks);
+            if task.gone > gone {
+                note(&self.notes, task.ended());
+            }
             left.into_iter().for_each(|notice| tell(&self.guests, notice));
         }
     }
 
     fn arrived(&mut self, shared: &RunState, arrival: News) {
+        let notes = self.notes.clone();
         let reporters: usize = self.tasks.iter().map(|task| task.trackers.len()).sum();
         match arrival {
             News::Reporter(reporter) => match self.task(&reporter.name) {
                 Some(task) if reporters < REPORTERS_MAX => {
+                    if task.gone > 0 {
+                        note(
+                            &notes,
+                            format!("{}: process {} reports it now", reporter.name, reporter.process),
+                        );
+                    }
                     let notice = task.notice(&reporter, task.task.request());
                     task.trackers.push(Tracker::new(reporter, task.task.period));
                     notice.into_iter().for_each(|notice| tell(&self.guests, notice));
@@ -412,9 +431,14 @@ impl TrackedTask {
             ));
         }
         if self.gone > 0 {
-            notes.push(format!("{name}: {} of {threads} reporting threads ended", self.gone));
+            notes.push(self.ended());
         }
         notes
+    }
+
+    fn ended(&self) -> String {
+        let threads = self.trackers.len() as u64 + self.gone;
+        format!("{}: {} of {threads} reporting threads ended", self.task.name, self.gone)
     }
 }
 
@@ -524,6 +548,11 @@ impl Tracker {
             }
         }
     }
+}
+
+/// A view that is too slow for it has the note at the end.
+fn note(notes: &SyncSender<ControlMessage>, note: String) {
+    let _ = notes.try_send(ControlMessage::Note(note));
 }
 
 fn tell(guests: &Sender<GuestNotice>, notice: GuestNotice) {

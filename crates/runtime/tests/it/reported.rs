@@ -2,6 +2,7 @@
 //! so no figure depends on how busy the machine is.
 #![cfg(target_os = "linux")]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use punctual_engines::Memory;
@@ -9,7 +10,7 @@ use punctual_jobs::{JobReporter, Listener, note};
 use punctual_os::{LinuxOs, Scheduling, Tid};
 use punctual_platform::linux::thread::{real_time, scheduling};
 use punctual_runtime::linux::{ReportedTask, RuntimeBuilder};
-use punctual_runtime::report::{RunReport, TaskReport};
+use punctual_runtime::report::{Progress, RunReport, TaskReport};
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::{machine, shared_folder, shared_machine, wait_ok, wait_until};
 use punctual_units::{Clock, Nanos, Share};
@@ -97,6 +98,46 @@ fn each_job_counts_once_and_is_late_by_the_release_that_its_program_states() {
     ] {
         assert!(notes.contains(said), "{notes}");
     }
+}
+
+#[test]
+fn a_reporter_that_is_closed_is_noted_while_the_run_goes_on() {
+    let _machine = shared_machine();
+    let folder = shared_folder();
+    let listener = Listener::start(folder.path()).unwrap();
+    let store = Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap();
+    let mut runtime = RuntimeBuilder::here(Arc::new(store)).unwrap();
+    runtime.reported(listener, vec![task("camera")]);
+    JobReporter::open_in(folder.path(), "camera").unwrap().job();
+    let goal = Goal {
+        tasks: TaskGoal::default(),
+        drr: 0.5,
+        min_fresh: Share::ZERO,
+    };
+    let options = runtime.options("notes", goal, Nanos::from_secs(60));
+    let (mut notes, mut again) = (Vec::new(), None);
+    runtime
+        .run(options, &mut |progress| {
+            if let Progress::Note(note) = progress {
+                notes.push(note.to_owned());
+                if notes.len() == 2 {
+                    return ControlFlow::Break(());
+                }
+                let mut reporter = JobReporter::open_in(folder.path(), "camera").unwrap();
+                drop(reporter.job());
+                again = Some(reporter);
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let process = std::process::id();
+    assert_eq!(
+        notes,
+        [
+            "camera: 1 of 1 reporting threads ended".to_owned(),
+            format!("camera: process {process} reports it now")
+        ]
+    );
 }
 
 #[test]

@@ -63,10 +63,10 @@ impl Holdings {
             (Property::CpuTime, _) => (true, false, "[best_effort]".into()),
             (Property::Clock, _) => (true, false, "the controller turns the clock".into()),
             (Property::Cache, _) => (true, false, "[allocation]".into()),
-            (Property::Group | Property::Folder | Property::Switch | Property::Threads | Property::Reports, _) => {
-                (false, false, "means of the run itself".into())
+            (Property::Core | Property::Scheduling | Property::Cores | Property::Idle, _) => {
+                (false, true, "class = \"exclusive\"".into())
             }
-            _ => (false, true, "class = \"exclusive\"".into()),
+            _ => (false, false, "means of the run itself".into()),
         };
         let beside = list.guests.iter().filter(|guest| exclusive && alone(&guest.seat));
         let guests = guest.into_iter().chain(beside).flat_map(|guest| &guest.tasks);

@@ -120,7 +120,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         let making = LinuxOs.now();
         threads.start(tasks, &requests, placement, placed.exclusive)?;
         let reports = reported
-            .map(|reported| threads.read_reports(reported, placement.house()))
+            .map(|reported| threads.read_reports(reported, placement.house(), input.tell.clone()))
             .transpose()?;
         let store_threads = StoreThreads::start(
             &mut threads.group,

@@ -152,10 +152,11 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         &mut self,
         (listener, tasks): (Listener, Vec<ReportedTask>),
         core: CoreId,
+        notes: SyncSender<ControlMessage>,
     ) -> Result<ScopedJoinHandle<'scope, Vec<String>>, RuntimeError> {
         let (tell, guests) = channel();
         self.guests = Some(guests);
-        let mut reader = ReportReader::new(listener, tell);
+        let mut reader = ReportReader::new(listener, tell, notes);
         for task in tasks {
             let (id, state) = (TaskId(self.list.tasks.len() as u32), Arc::<TaskState>::default());
             self.list.tasks.push(TaskEntry {
