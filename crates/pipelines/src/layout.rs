@@ -63,6 +63,11 @@ impl<'m> Bell<'m> {
     pub fn ring(&self) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst);
         // After the count: a thread that sets `waiting` reads the count afterwards.
+        self.is_waited_for()
+    }
+
+    /// Whether a thread may be waiting.
+    pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
@@ -486,6 +491,23 @@ impl Layout {
         !own.has_ended()
             && inputs.all(|(port, input)| self.frames_for_step(region, input, own.taken(port)).is_some())
             && self.has_room(region, at, |port| own.made(port).0)
+    }
+
+    /// Whether a commit of `stage` is a reason to wake its neighbour, which can do a step or may have to drop frames.
+    /// Not `at_once`, it is one only if half of a queue between them, or more, lets the neighbour do several.
+    pub(crate) fn is_worth_waking(&self, region: &Region, stage: usize, neighbour: usize, at_once: bool) -> bool {
+        let queues = |taker: usize, maker: usize| {
+            let inputs = self.stages[taker].inputs.iter().enumerate();
+            inputs
+                .filter(move |(_, input)| input.from.0 == maker)
+                .map(move |(port, input)| (2 * self.waiting(region, taker, port).0, u64::from(input.ring.slots)))
+        };
+        let drops = |input: &Input| input.full != WhenFull::Wait;
+        self.stages[neighbour].inputs.iter().any(drops)
+            || (at_once
+                || queues(stage, neighbour).any(|(twice, slots)| twice <= slots)
+                || queues(neighbour, stage).any(|(twice, slots)| twice >= slots))
+                && self.can_step(region, neighbour)
     }
 
     /// Number of frames that a step takes from an input of which `taken` were taken before: fewer than the graph

@@ -36,6 +36,8 @@ mod runner;
 mod serial;
 mod stage;
 mod tardiness;
+#[cfg(test)]
+mod waking_tests;
 
 /// The atomics that `commit.rs` uses; the model checker substitutes its own (`tests/loom.rs`).
 mod atomics {

@@ -219,13 +219,8 @@ impl Runner {
         }
         let lost = std::mem::take(&mut self.lost);
         self.layout.tardiness(&self.region, self.stage).add_dropped(lost);
-        self.ring_neighbours(ring);
-        TurnResult::Stepped
-    }
-
-    /// Rings all neighbours: the previous owner may have died between a commit and its rings.
-    pub fn ring_neighbours(&self, ring: &mut dyn FnMut(usize)) {
         self.layout.neighbours(self.stage).for_each(ring);
+        TurnResult::Stepped
     }
 
     fn committed(&self) -> CommitWord<'_> {
@@ -308,12 +303,14 @@ impl Runner {
     fn drop_frames(&mut self, at: &StageAt, now: Time) -> bool {
         let mut dropped = false;
         for (port, input) in at.inputs.iter().enumerate() {
-            let (made, ended) = self.made_for(input);
+            let (made, ended) = match input.full {
+                WhenFull::Wait => continue,
+                _ => self.made_for(input),
+            };
             let many = match input.full {
-                WhenFull::Wait => 0,
-                WhenFull::DropOldest if ended => 0,
-                WhenFull::DropOldest => too_many(made - self.record.taken[port], input),
                 WhenFull::DropLate => self.late(made, port, input, now),
+                _ if ended => 0,
+                _ => too_many(made - self.record.taken[port], input),
             };
             let heads = (self.record.taken[port]..).take(many as usize);
             let heads = heads.map(|position| input.ring.read_head(&self.region, position));

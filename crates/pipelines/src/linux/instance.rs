@@ -16,6 +16,10 @@ use crate::{AnyStage, CheckpointAnswer, Control, Duty, Runner, TurnResult, doing
 /// steps, and shorter than work waiting for this core would notice.
 const SPIN: Nanos = Nanos::from_micros(500);
 
+/// Longest time for which a stage that has more frames lets neighbours sleep that could do a few steps, if its next
+/// step takes as long as the last. Without it they look again after [`Segment::rest_max`].
+const UNTOLD_MAX: Nanos = Nanos::from_micros(100);
+
 /// Longest sleep of a process without the stage. No other process waits at its bell, which rings for every request, so
 /// no wake-up is lost; this is a safety bound.
 const SLEEPS: Nanos = Nanos::from_secs(60);
@@ -111,36 +115,52 @@ impl Instance<'_> {
         let version = shared.slot(stage, self.slot).version;
         shared.set_versions(stage, shared.versions(stage).taken_by(version));
         shared.log_taken(stage, self.slot, woke);
-        let mut ring = |neighbour| {
-            may_die!(shared, Committed);
-            shared.ring_stage(neighbour);
-        };
         // The previous owner may have died between its last commit and its rings.
-        runner.ring_neighbours(&mut ring);
+        shared.tell_neighbours(stage, true);
         let (bell, checkpoint) = (shared.stage_bell(stage), shared.checkpoint(stage));
         let (mut own, mut breath) = (OwnCount::default(), Breath::new(shared, woke));
         let mut rested = None;
+        // When all neighbours that could go on were last woken, and whether this stage has committed a step since.
+        let (mut since, mut owes) = (woke, false);
         loop {
             let heard = bell.heard();
-            match checkpoint.look(self.slot) {
+            let answer = checkpoint.look(self.slot);
+            if answer != CheckpointAnswer::GoesOn && std::mem::take(&mut owes) {
+                shared.tell_neighbours(stage, true);
+            }
+            match answer {
                 CheckpointAnswer::GoesOn => {}
                 CheckpointAnswer::Yields => return self.leave(),
                 CheckpointAnswer::Ends => return Spell::Ends,
                 CheckpointAnswer::Besides(word) => self.besides(word),
             }
             let began = shared.now();
-            if let Some(since) = rested.take() {
-                breath.waited(since, began);
+            if let Some(rested) = rested.take() {
+                breath.waited(rested, began);
+                since = began;
             }
             shared.set_beat(stage, began, OwnerActivity::Steps);
-            match runner.turn(self.body.as_mut(), began, &mut ring) {
+            let mut committed = |_| {
+                may_die!(shared, Committed);
+                owes = true;
+            };
+            match runner.turn(self.body.as_mut(), began, &mut committed) {
                 TurnResult::Stepped => {
                     let ended = shared.count_time(stage, began);
                     runner.count_tardiness(ended);
+                    // Where another step like this one would keep a neighbour waiting for too long.
+                    let at_once = ended.since(since) + ended.since(began) >= UNTOLD_MAX;
+                    shared.tell_neighbours(stage, at_once);
+                    if at_once {
+                        (since, owes) = (ended, false);
+                    }
                     own.look(shared, stage, self.slot, ended);
                     breath.look(ended);
                 }
                 TurnResult::Wait | TurnResult::Ended => {
+                    if std::mem::take(&mut owes) {
+                        shared.tell_neighbours(stage, true);
+                    }
                     shared.set_beat(stage, began, OwnerActivity::Rests);
                     shared.wait(bell, heard, None);
                     rested = Some(began);

@@ -52,11 +52,21 @@ impl Pinned {
         if let Err(refused) = self.take(body) {
             return TurnResult::Failed(refused);
         }
-        let shared = &self.shared;
-        match &mut self.runner {
-            Some(runner) => runner.turn(body, now, &mut |neighbour| shared.ring_stage(neighbour)),
+        let mut committed = false;
+        let turn = match &mut self.runner {
+            Some(runner) => runner.turn(body, now, &mut |_| committed = true),
             None => TurnResult::ShutOut,
+        };
+        if committed {
+            self.shared
+                .tell_neighbours(self.stage, !self.is_sink() || turn != TurnResult::Stepped);
         }
+        turn
+    }
+
+    /// Whether no stage waits for frames of this one: those before it may sleep until half a queue is free.
+    fn is_sink(&self) -> bool {
+        self.shared.graph.stages()[self.stage].makes.is_empty()
     }
 
     /// Counts the work of a turn that began at `began`, and ends the pipeline if the stage cannot continue.
@@ -97,8 +107,11 @@ impl Pinned {
         self.shared.stage_bell(self.stage).heard()
     }
 
-    /// Waits until a neighbour has done a step since `heard`, for `at_most`.
+    /// Waits until a neighbour has done a step since `heard` with which this stage can do one, for `at_most`.
     pub fn wait(&self, heard: u32, at_most: Option<Nanos>) {
+        if self.is_sink() {
+            self.shared.tell_neighbours(self.stage, true);
+        }
         self.shared.wait(self.shared.stage_bell(self.stage), heard, at_most);
     }
 

@@ -534,6 +534,21 @@ impl Segment {
         self.ring(self.stage_bell(stage));
     }
 
+    /// Rings for the neighbours of a stage that has committed steps, and wakes those that wait and can go on. Not
+    /// `at_once`, only those for which half a queue is ready: a later call is for the others.
+    pub(super) fn tell_neighbours(&self, stage: usize, at_once: bool) {
+        for neighbour in self.layout.neighbours(stage) {
+            let bell = self.stage_bell(neighbour);
+            if at_once {
+                bell.ring();
+            }
+            // After the ring: of two that ring for a third at the same time, the later one sees the steps of both.
+            if bell.is_waited_for() && self.layout.is_worth_waking(&self.region, stage, neighbour, at_once) {
+                self.ring(bell);
+            }
+        }
+    }
+
     /// Waits until the bell rings again, for at most `at_most` or, without it, `rest_max`.
     pub(super) fn wait(&self, bell: Bell<'_>, heard: u32, at_most: Option<Nanos>) {
         bell.waits(true);
