@@ -2,7 +2,9 @@
 
 mod boot;
 mod clock;
+mod flush;
 mod futex;
+pub mod mapped;
 pub mod mapping;
 mod parker;
 mod stamp;

@@ -6,11 +6,29 @@
 
 use std::path::Path;
 
+use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cgroup::{CgroupVersion, locate_controller, mount_point};
 
+use super::refused;
+
+/// Memory to leave for all other programs, in bytes.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// Refuses `bytes` that cannot be kept in memory now.
+pub(crate) fn check_room(bytes: u64) -> Result<(), Refusal> {
+    let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
+    if bytes > 0 && bytes.saturating_add(SPARE_BYTES) <= available {
+        return Ok(());
+    }
+    let most = available.saturating_sub(SPARE_BYTES);
+    let why = format!("between 1 byte and {most} can be kept in memory now");
+    let remedy = "leave the data on its device and read it by polling, or ask for less";
+    Err(refused(format!("{bytes} bytes in memory"), why, remedy))
+}
+
 /// Memory that is free without paging, in bytes; `None` where the kernel does not say.
-pub(super) fn available(tree: &KernelTree) -> Option<u64> {
+fn available(tree: &KernelTree) -> Option<u64> {
     [of_machine(tree), of_groups(tree)].into_iter().flatten().min()
 }
 
@@ -74,6 +92,14 @@ mod tests {
         assert_eq!(available(&tree(&[MEMINFO]).1), Some(12 * 1024));
         assert_eq!(available(&tree(&[]).1), None);
         assert!(available(&KernelTree::default()) > Some(0));
+    }
+
+    #[test]
+    fn more_than_there_is_and_nothing_at_all_are_refused() {
+        assert_eq!(
+            [0, 1, u64::MAX].map(|bytes| check_room(bytes).is_ok()),
+            [false, true, false]
+        );
     }
 
     #[test]

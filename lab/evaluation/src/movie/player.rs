@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_cores::Completion;
 use punctual_os::LinuxOs;
+use punctual_os::linux::mapped::MappedPartition;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread;
 use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
@@ -15,7 +16,7 @@ use punctual_units::{Clock, Nanos, Time};
 
 use crate::beside::{BesideError, failed, sleep};
 use crate::completion::{completion, completion_on_kept_core};
-use crate::data_path::{MappedPartition, PolledFile};
+use crate::data_path::{PolledFile, check_room};
 
 use super::Frame;
 
@@ -132,6 +133,7 @@ impl Source {
     }
 
     fn try_mapped(film: &Film, path: &Path) -> Result<Partition, BesideError> {
+        check_room(film.bytes() as u64)?;
         let mut partition = Partition {
             map: MappedPartition::create(path, film.bytes() as u64)?,
             path: path.to_owned(),

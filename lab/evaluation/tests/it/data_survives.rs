@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use punctual_evaluation::data_path::{MappedPartition, Medium};
+use punctual_os::linux::mapped::{MappedPartition, Medium};
 
 /// Partitions that the child writes, with colons between.
 const WRITE: &str = "PUNCTUAL_TEST_WRITE";

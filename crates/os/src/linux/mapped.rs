@@ -23,13 +23,11 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 
-use punctual_platform::Refusal;
-use punctual_platform::linux::KernelTree;
 use serde::{Deserialize, Serialize};
 
 use super::flush::{Flush, flush_instruction, write_back};
 use super::refused;
-use super::room::available;
+use crate::Refusal;
 
 /// Medium behind the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,9 +55,6 @@ impl Medium {
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-/// Memory to leave for all other programs, in bytes.
-const SPARE_BYTES: u64 = 64 << 20;
-
 /// A mapped partition. Experimental: it has no records, checksums or sequence numbers, so an interrupted write is not
 /// detected. Dropping it keeps the file.
 #[derive(Debug)]
@@ -77,7 +72,7 @@ impl MappedPartition {
     /// where allowed. When this returns, the file itself survives what [`Medium::survives`] says.
     ///
     /// # Errors
-    /// [`Refusal`] where memory or room is too small, another partition has the file, or it cannot be mapped; an
+    /// [`Refusal`] where room is too small, another partition has the file, or it cannot be mapped; an
     /// existing file then has its old length again, and a new one is removed. Memory that may not be locked is no
     /// error: see [`MappedPartition::locked`].
     pub fn create(path: &Path, bytes: u64) -> Result<MappedPartition, Refusal> {
@@ -95,10 +90,6 @@ impl MappedPartition {
             ),
         };
         let draft = Draft::open(path).map_err(refusal)?;
-        fits(&draft.file, bytes).map_err(|why| {
-            let remedy = "leave the data on its device and read it by polling, or ask for less";
-            refused(what(), why, remedy)
-        })?;
         draft.reserve(bytes).map_err(refusal)?;
         let (mapping, medium) = Mapping::of(&draft.file, bytes as usize).map_err(refusal)?;
         mapping.prefault().map_err(refusal)?;
@@ -324,30 +315,6 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `of` with this size, and unmapped once.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.bytes) };
-    }
-}
-
-/// `Err` with the reason where `bytes` cannot be kept in memory now. Data on persistent memory takes none of the
-/// machine's memory, so it always fits.
-fn fits(file: &File, bytes: u64) -> Result<(), String> {
-    let available = available(&KernelTree::default()).unwrap_or(u64::MAX);
-    if bytes > 0 && (bytes.saturating_add(SPARE_BYTES) <= available || synchronous(file)) {
-        return Ok(());
-    }
-    Err(format!(
-        "between 1 byte and {} can be kept in memory now",
-        available.saturating_sub(SPARE_BYTES)
-    ))
-}
-
-/// Whether the file lies on persistent memory: only there the kernel grants a synchronous mapping.
-fn synchronous(file: &File) -> bool {
-    // SAFETY: a mapping of our own that is unmapped at once, and never accessed.
-    unsafe {
-        let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
-        let page = page_bytes();
-        let address = libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, flags, file.as_raw_fd(), 0);
-        address != libc::MAP_FAILED && libc::munmap(address, page) == 0
     }
 }
 
