@@ -15,15 +15,18 @@
 
 #[cfg(target_os = "linux")]
 pub mod linux;
+mod mapped;
 mod refusal;
 mod thread;
 
 use std::ops::DerefMut;
+use std::path::Path;
 
 use punctual_units::{Clock, Nanos, Time};
 
 #[cfg(target_os = "linux")]
 pub use linux::LinuxOs;
+pub use mapped::{MappedMedium, MappedWords};
 pub use refusal::Refusal;
 pub use thread::{REAL_TIME_PRIORITIES, Scheduling, Thread, Tid};
 
@@ -77,6 +80,19 @@ pub trait Os: Clock + Clone + Send + Sync + 'static {
     /// anew; `None` where it has none.
     fn clock_origin(&self) -> Option<String> {
         None
+    }
+
+    /// Maps the file at `path` as `words` words of 8 bytes, for this program alone; creates one of zeros where there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the file has another length, is in use, lies on a disk, or the medium has no room.
+    fn map(&self, path: &Path, _words: usize) -> Result<Box<dyn MappedWords>, Refusal> {
+        Err(Refusal {
+            what: format!("mapping {}", path.display()),
+            why: "this system maps no files".into(),
+            remedy: "leave the file out".into(),
+        })
     }
 
     /// Sets the scheduling of `thread`.

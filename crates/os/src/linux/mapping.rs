@@ -41,6 +41,22 @@ impl Mapping {
         }
     }
 
+    /// Maps `file` as persistent memory (`MAP_SYNC`), for reading and writing.
+    ///
+    /// # Errors
+    /// The kernel's error, where the file does not lie on such memory.
+    pub fn synchronous(file: impl AsFd, bytes: usize) -> io::Result<Mapping> {
+        let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
+        Mapping::new(bytes, true, flags, file.as_fd().as_raw_fd())
+    }
+
+    /// Faults all pages in for writing (`MADV_POPULATE_WRITE`, since Linux 5.14), so that later access takes no fault;
+    /// does nothing on older kernels. `MAP_POPULATE` would do so for reading only.
+    pub fn populate(&self) {
+        // SAFETY: the mapping is ours and has this length; its content stays as it is.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) };
+    }
+
     fn new(bytes: usize, writable: bool, flags: libc::c_int, file: libc::c_int) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: a fresh mapping; the kernel chooses the place.

@@ -2,6 +2,7 @@
 
 mod boot;
 mod clock;
+#[cfg(target_arch = "x86_64")]
 mod flush;
 mod futex;
 pub mod mapped;
@@ -12,11 +13,12 @@ pub mod sync;
 pub mod thread;
 
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::thread::Builder;
 
 use punctual_units::{Clock, Time};
 
-use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
+use crate::{Lock, MappedWords, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 pub use boot::{boot_id, clock_origin};
 pub use clock::timespec;
 use sync::{Parker, PiGuard, PiMutex};
@@ -101,6 +103,10 @@ impl Os for LinuxOs {
 
     fn clock_origin(&self) -> Option<String> {
         clock_origin()
+    }
+
+    fn map(&self, path: &Path, words: usize) -> Result<Box<dyn MappedWords>, Refusal> {
+        Ok(Box::new(mapped::MappedFile::open(path, words)?))
     }
 
     fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {

@@ -71,11 +71,10 @@ impl SharedMemory {
         self.mapping.bytes()
     }
 
-    /// Faults the memory into this process's page tables (`MADV_POPULATE_WRITE`, since Linux 5.14), so that later
-    /// access takes no fault. Does nothing on older kernels.
+    /// Faults the memory into this process's page tables, so that later access takes no fault; does nothing on kernels
+    /// before 5.14.
     pub fn populate(&self) {
-        // SAFETY: the mapping is ours and has this length; its content stays as it is.
-        unsafe { libc::madvise(self.base().as_ptr().cast(), self.bytes(), libc::MADV_POPULATE_WRITE) };
+        self.mapping.populate();
     }
 }
 

@@ -1,7 +1,7 @@
-//! Data that real-time work can access without waiting for another thread: mapped memory, and reads whose completion is
-//! polled for.
+//! Data that real-time work can access without waiting for another thread: reads whose completion is polled for, and
+//! room in memory.
 //!
-//! There are two methods, the better one first. [`MappedPartition`](punctual_os::linux::mapped::MappedPartition): a file on persistent or shared
+//! There are two methods, the better one first. [`MappedFile`](punctual_os::linux::mapped::MappedFile): a file in
 //! memory, read by loads, in which no access faults. [`PolledFile`]: a file on a device, read around the page cache;
 //! the reader polls for the completion and so keeps its core. Everything else may block.
 

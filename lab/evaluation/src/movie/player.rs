@@ -5,10 +5,11 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use punctual_cores::Completion;
-use punctual_os::LinuxOs;
-use punctual_os::linux::mapped::MappedPartition;
+use punctual_os::linux::mapped::MappedFile;
+use punctual_os::{LinuxOs, MappedWords as _};
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::thread;
 use punctual_runtime::linux::tenancy::{Account, Tenancy, quantile};
@@ -22,6 +23,8 @@ use super::Frame;
 
 /// Bytes of one read through the page cache: the size of libavformat's buffer (`IO_BUFFER_SIZE`).
 const READ_BYTES: usize = 32 << 10;
+/// Bytes of a word of mapped memory; a frame has a multiple of them.
+const WORD: usize = 8;
 /// Number of reads that measure a medium's service times, polled and blocking each.
 const SERVICES: usize = 60;
 
@@ -86,9 +89,9 @@ pub(super) enum Source {
     Polled { file: PolledFile, spin: Nanos },
 }
 
-/// A mapped partition whose file is removed with it.
+/// A mapped copy of the film, whose file is removed with it.
 pub(super) struct Partition {
-    map: MappedPartition,
+    map: MappedFile,
     path: PathBuf,
 }
 
@@ -115,14 +118,7 @@ impl Source {
     ) -> Result<Source, BesideError> {
         match Source::try_mapped(film, path) {
             Ok(partition) => {
-                let medium = partition.map.medium();
-                told.push(format!(
-                    "film on {medium:?}, which survives {} (experimental: without records or checksums)",
-                    medium.survives()
-                ));
-                if let Err(refusal) = partition.map.locked() {
-                    told.push(format!("film mapped but not locked: {refusal}"));
-                }
+                told.push(format!("film mapped on {}", partition.map.medium()));
                 Ok(Source::Mapped(partition))
             }
             Err(error) => {
@@ -134,8 +130,8 @@ impl Source {
 
     fn try_mapped(film: &Film, path: &Path) -> Result<Partition, BesideError> {
         check_room(film.bytes() as u64)?;
-        let mut partition = Partition {
-            map: MappedPartition::create(path, film.bytes() as u64)?,
+        let partition = Partition {
+            map: MappedFile::open(path, film.bytes() / WORD)?,
             path: path.to_owned(),
         };
         let file = File::open(&film.path).map_err(failed("opening", &film.path))?;
@@ -145,7 +141,10 @@ impl Source {
             let (offset, _) = film.frame(number);
             file.read_exact_at(&mut frame, offset as u64)
                 .map_err(failed("reading", &film.path))?;
-            partition.map.write(offset, &frame).map_err(failed("filling", path))?;
+            let words = &partition.map.words()[offset / WORD..];
+            for (word, bytes) in words.iter().zip(frame.as_chunks().0) {
+                word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+            }
         }
         Ok(partition)
     }
@@ -212,7 +211,12 @@ impl Source {
                     forget(file, frame.len() as u64, 0);
                 }
             }
-            Source::Mapped(partition) => frame.copy_from_slice(&partition.map.as_slice()[offset..offset + frame.len()]),
+            Source::Mapped(partition) => {
+                let words = &partition.map.words()[offset / WORD..];
+                for (bytes, word) in frame.as_chunks_mut().0.iter_mut().zip(words) {
+                    *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+                }
+            }
             Source::Polled { file, spin } => frame.copy_from_slice(file.read(offset as u64, frame.len(), *spin)?),
         }
         Ok(())

@@ -1,5 +1,4 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
 mod control_loop;
-mod data_survives;
 mod dual;

@@ -1,27 +1,32 @@
-//! Partitions in memory and on a device.
+//! Mapped files in memory and on a disk.
+
+use std::sync::atomic::Ordering;
 
 use punctual_testing::shared_folder;
 
 use super::*;
 
+const WORDS: usize = 1500;
+
+fn load(file: &MappedFile, at: usize) -> u64 {
+    file.words()[at].load(Ordering::Relaxed)
+}
+
+/// Maps a file in `folder`, as often as it is dropped.
+fn is_kept(folder: &Path, medium: MappedMedium) {
+    let path = folder.join("mapped");
+    let file = MappedFile::open(&path, WORDS).unwrap();
+    assert_eq!((file.medium(), load(&file, WORDS - 1)), (medium, 0));
+    file.words()[WORDS - 1].store(7, Ordering::Relaxed);
+    file.write_back(WORDS - 1..WORDS);
+    drop(file);
+    assert_eq!(load(&MappedFile::open(&path, WORDS).unwrap(), WORDS - 1), 7);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), (WORDS * WORD) as u64);
+}
+
 #[test]
-fn what_is_written_is_there_for_the_next_one_on_memory_and_on_a_device() {
-    for folder in [shared_folder(), tempfile::tempdir().unwrap()] {
-        let path = folder.path().join("partition");
-        let mut partition = MappedPartition::create(&path, 10_000).unwrap();
-        eprintln!("{:?}, locked: {:?}", partition.medium(), partition.locked());
-        partition.write(9_990, b"0123456789").unwrap();
-        partition.write(0, b"first").unwrap();
-        assert!(partition.write(9_991, b"0123456789").is_err(), "beyond its end");
-        assert!(partition.write(usize::MAX, b"x").is_err());
-        drop(partition);
-        let again = MappedPartition::create(&path, 10_000).unwrap();
-        assert_eq!(
-            (&again.as_slice()[..5], &again.as_slice()[9_990..]),
-            (&b"first"[..], &b"0123456789"[..])
-        );
-        assert_eq!(std::fs::read(&path).unwrap().len(), 10_000);
-    }
+fn words_are_there_for_the_next_owner() {
+    is_kept(shared_folder().path(), MappedMedium::SharedMemory);
 }
 
 /// Where persistent memory is mounted, if anywhere.
@@ -32,54 +37,57 @@ fn persistent_memory_is_found() {
     let Ok(folder) = std::env::var(PERSISTENT) else {
         return eprintln!("skipped: {PERSISTENT} names no folder on persistent memory");
     };
-    let path = Path::new(&folder).join("partition");
-    let mut partition = MappedPartition::create(&path, 10_000).unwrap();
-    assert_eq!(partition.medium(), Medium::PersistentMemory);
-    assert_eq!(partition.medium().survives(), "power loss");
-    assert_ne!(partition.flush, Flush::Msync, "by instructions, on a CPU that has them");
-    partition.write(9_997, b"end").unwrap();
-    drop(partition);
-    assert_eq!(
-        &MappedPartition::create(&path, 10_000).unwrap().as_slice()[9_997..],
-        b"end"
-    );
-    std::fs::remove_file(path).unwrap();
+    let folder = tempfile::tempdir_in(folder).unwrap();
+    is_kept(folder.path(), MappedMedium::PersistentMemory);
 }
 
 #[test]
-fn a_partition_has_one_owner_at_a_time() {
+fn a_file_has_one_owner_at_a_time_and_keeps_its_length() {
     let folder = shared_folder();
-    let path = folder.path().join("partition");
-    let first = MappedPartition::create(&path, 4096).unwrap();
-    let refusal = MappedPartition::create(&path, 8192).unwrap_err();
-    assert!(refusal.why.contains("in use"), "{refusal}");
-    assert_eq!(
-        (first.as_slice().len(), std::fs::read(&path).unwrap().len()),
-        (4096, 4096)
-    );
+    let path = folder.path().join("mapped");
+    let refused = |words| MappedFile::open(&path, words).unwrap_err();
+    let first = MappedFile::open(&path, WORDS).unwrap();
+    assert_eq!(refused(WORDS).why, "another program has it mapped");
     drop(first);
-    MappedPartition::create(&path, 8192).unwrap();
+    for words in [WORDS - 1, WORDS + 1] {
+        assert!(refused(words).why.starts_with("it has 12000 bytes, not "));
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 12_000);
 }
 
 #[test]
-fn what_cannot_be_made_leaves_the_folder_as_it_was() {
+fn what_cannot_be_mapped_is_refused_and_left_as_it_was() {
     let folder = shared_folder();
     let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("shorter"), "found").unwrap();
-    // As if the disk had been full halfway.
-    let refused = |name: &str| {
-        let draft = path(name);
-        let draft = Draft::open(&draft).unwrap();
-        draft.file.set_len(1 << 20).unwrap();
-        drop(draft);
-    };
-    refused("new");
-    refused("shorter");
-    assert!(!path("new").exists());
-    assert_eq!(std::fs::read(path("shorter")).unwrap(), b"found");
+    let refused = |path: &Path, words| MappedFile::open(path, words).unwrap_err();
+    // More than any machine has: the kernel maps no such length, or allocates no such file.
+    for words in [1 << 34, 1 << 40, 1 << 58] {
+        refused(&path("full"), words);
+        assert!(!path("full").exists());
+    }
+    std::fs::write(path("short"), "found").unwrap();
+    assert!(
+        refused(&path("short"), WORDS)
+            .why
+            .starts_with("it has 5 bytes, not 12000")
+    );
+    assert_eq!(std::fs::read(path("short")).unwrap(), b"found");
     std::fs::create_dir(path("a folder")).unwrap();
-    assert!(MappedPartition::create(&path("a folder"), 4096).is_err());
-    assert!(path("a folder").is_dir());
+    refused(&path("a folder"), WORDS);
+    refused(&path("no folder/mapped"), WORDS);
+    refused(Path::new("/dev/null"), WORDS);
+}
+
+#[test]
+fn a_disk_is_refused() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if is_in_memory(&File::open(folder.path()).unwrap()) {
+        return eprintln!("skipped: the source lies in memory");
+    }
+    let path = folder.path().join("mapped");
+    let refusal = MappedFile::open(&path, WORDS).unwrap_err();
+    assert!(refusal.why.contains("neither tmpfs nor mounted with dax"), "{refusal}");
+    assert!(!path.exists());
 }
 
 /// Page faults of the calling thread so far.
@@ -92,38 +100,28 @@ fn faults() -> i64 {
     }
 }
 
-fn write_each_page(mapping: &Mapping) -> i64 {
-    let before = faults();
-    mapping.touch();
-    faults() - before
-}
-
 #[test]
-fn no_store_faults_after_prefaulting_by_either_way() {
+fn no_store_faults_after_prefaulting() {
     const PAGES: usize = 512;
-    for folder in [shared_folder(), tempfile::tempdir().unwrap()] {
-        let path = folder.path().join("partition");
-        let mapped = |way: &dyn Fn(&Mapping)| {
-            let draft = Draft::open(&path).unwrap();
-            draft.reserve((PAGES * page_bytes()) as u64).unwrap();
-            let (mapping, medium) = Mapping::of(&draft.file, PAGES * page_bytes()).unwrap();
-            way(&mapping);
-            (write_each_page(&mapping), medium)
+    let folder = shared_folder();
+    let path = folder.path().join("mapped");
+    drop(MappedFile::open(&path, PAGES * 4096 / WORD).unwrap());
+    let faults_after = |way: &dyn Fn(&Mapping)| {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mapped = MappedFile {
+            mapping: Mapping::of(&file, PAGES * 4096, true).unwrap(),
+            clwb: None,
+            _file: file,
         };
-        // What `MAP_POPULATE` does to a shared mapping.
-        let read_only = |mapping: &Mapping| {
-            // SAFETY: changes only which pages of the mapping are there.
-            unsafe { libc::madvise(mapping.address.as_ptr().cast(), mapping.bytes, libc::MADV_POPULATE_READ) };
-        };
-        let (bare, medium) = mapped(&|_| ());
-        let (read, _) = mapped(&read_only);
-        let (populated, _) = mapped(&|mapping| mapping.prefault().unwrap());
-        let (touched, _) = mapped(&Mapping::touch);
-        eprintln!(
-            "{medium:?}: {bare} faults in {PAGES} pages, {read} once populated for reading, {populated} for writing, {touched} once touched"
-        );
-        // The kernel may put several pages in place at one fault; some faults are the test's own.
-        let few = PAGES as i64 / 8;
-        assert!(bare > 0 && populated < few && touched < few);
-    }
+        way(&mapped.mapping);
+        let before = faults();
+        for page in mapped.words().chunks(4096 / WORD) {
+            page[0].store(1, Ordering::Relaxed);
+        }
+        faults() - before
+    };
+    let (bare, populated) = (faults_after(&|_| ()), faults_after(&Mapping::populate));
+    eprintln!("{bare} faults in {PAGES} pages, {populated} once populated");
+    // The kernel may put several pages in place at one fault; some faults are the test's own.
+    assert!(bare > 0 && populated < PAGES as i64 / 8);
 }
