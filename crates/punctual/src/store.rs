@@ -10,6 +10,7 @@ pub use punctual_engines::lmdb::{
     CheckNote, LmdbOptions, Look, Protection, Verify, VerifyProgress, Visiting, Visitor, last_check, transfer,
 };
 pub use punctual_engines::{AnyEngine, Lmdb, Memory};
+pub use punctual_os::MappedMedium;
 pub use punctual_store::engine::Durability;
 pub use punctual_store::engine::{EndedBecause, Engine, EngineError, Holder, KEY_MAX_LEN, Space, VALUE_MAX_LEN};
 pub use punctual_store::sensors::Offer;

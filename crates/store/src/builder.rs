@@ -91,6 +91,13 @@ impl<E: OpenEngine, O: Os> StoreBuilder<E, O> {
         self
     }
 
+    /// Keeps the objects' values in a file on tmpfs or persistent memory, in place of group commits; see
+    /// [`StoreOptions::mapped`].
+    pub fn mapped(mut self, file: impl AsRef<Path>) -> Self {
+        self.options.mapped = Some(file.as_ref().to_path_buf());
+        self
+    }
+
     /// Replaces the clock and the threads' system: a virtual one in tests. Its instants are compared with those of
     /// earlier runs where its origin has a name, on Linux within one boot, unless [`origin`](StoreBuilder::origin) says
     /// otherwise.

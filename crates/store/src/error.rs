@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use punctual_os::Tid;
+use punctual_os::{Refusal, Tid};
 use punctual_units::{Nanos, ObjectId, Revision};
 
 use crate::batch::BatchBounds;
@@ -192,6 +192,12 @@ pub enum StoreError {
     /// The update mode would have the sensors of a replicated store write to its engine, out of the log's order.
     #[error("a replicated store takes its sensors' updates into memory: open it with update mode memory-first")]
     NotMemoryFirst,
+    /// The file for the values of temporal objects cannot be used.
+    #[error(transparent)]
+    Mapped(#[from] Refusal),
+    /// A mapped file was given to a store whose updates do not go into memory, or that may create objects.
+    #[error("mapped objects need update mode memory-first, created_max 0, no replica: set that, or leave out the file")]
+    CannotMap,
     /// The store is part of an unfinished copy from another node, and was opened as a whole one.
     #[error(
         "{path}: a part of a node's records, whose copy has not ended: start that node again, or take another node's store",

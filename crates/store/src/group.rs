@@ -17,7 +17,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_os::Os;
+use punctual_os::{MappedMedium, Os};
 use punctual_units::{ObjectId, Seq};
 
 use crate::engine::{Durability, Engine};
@@ -29,10 +29,12 @@ use crate::{Deadline, StoreError, UpdateMode};
 /// Most objects that one write transaction of a group commit writes.
 pub const GROUP_OBJECTS_MAX: usize = 256;
 
-/// The last committed and the last durable update of each object; 0: none of this run.
+/// The last committed and the last durable update of each object.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// The number plus one; 0: not even the value of an earlier run, which has number 0.
     committed: Box<[AtomicU64]>,
+    /// 0: none of this run.
     durable: Box<[AtomicU64]>,
 }
 
@@ -54,22 +56,22 @@ impl Group {
         }
     }
 
-    /// Records a commit; the caller holds the write lock, so numbers only grow.
+    /// Records a commit, or a value of an earlier run, number 0; the caller holds the write lock, so numbers only grow.
     pub fn committed(&self, object: ObjectId, seq: Seq, durability: Durability) {
-        self.committed[object.index()].store(seq.0, Ordering::Release);
+        self.committed[object.index()].store(seq.0.saturating_add(1), Ordering::Release);
         if durability == Durability::Durable {
             self.durable[object.index()].fetch_max(seq.0, Ordering::AcqRel);
         }
     }
 
     fn is_committed(&self, object: ObjectId, seq: Seq) -> bool {
-        seq.0 <= self.committed[object.index()].load(Ordering::Acquire)
+        seq.0 < self.committed[object.index()].load(Ordering::Acquire)
     }
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
     /// Writes all temporal objects that have changed since they were last written. A thread must call it every
-    /// [`group_interval`](crate::StoreOptions::group_interval). In transaction mode there is nothing to write.
+    /// [`group_interval`](crate::Store::group_interval). In transaction mode there is nothing to write.
     ///
     /// # Errors
     /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. The next call tries again
@@ -110,7 +112,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// [`StoreError::Engine`]; nothing is promised then. A volatile store always refuses, see
     /// [`EngineError::Volatile`](crate::engine::EngineError::Volatile).
     pub fn sync(&self) -> Result<(), StoreError> {
-        let load = |seq: &AtomicU64| seq.load(Ordering::Acquire);
+        let load = |next: &AtomicU64| next.load(Ordering::Acquire).saturating_sub(1);
         let before: Vec<u64> = self.group.committed.iter().map(load).collect();
         self.engine.sync()?;
         for (durable, seq) in self.group.durable.iter().zip(before) {
@@ -119,7 +121,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         Ok(())
     }
 
-    /// The newest update of `object` that is known to be durable; 0 if none of this run is.
+    /// The newest update of `object` that is known to be durable; 0 if none of this run is. On persistent memory, the
+    /// latest.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`].
@@ -129,6 +132,9 @@ impl<E: Engine, O: Os> Store<E, O> {
             .durable
             .get(object.index())
             .ok_or(StoreError::UnknownObject(object))?;
+        if self.medium() == Some(MappedMedium::PersistentMemory) {
+            return Ok(self.sample(object)?.map_or(Seq(0), |sample| sample.seq));
+        }
         Ok(Seq(seq.load(Ordering::Acquire)))
     }
 

@@ -134,7 +134,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
         lane.offered(sensor, seq);
         let sample = Sample { seq, sampled_at: aged };
-        let installation = self.objects.installs().install_one(slot, sample, value);
+        let installation = self.install_one(ObjectId(sensor.0), slot, sample, value);
         if installation == Installation::Installed {
             self.objects.note(ObjectId(sensor.0), sample);
         }
@@ -199,7 +199,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             };
             let sampled_at = state.suspensions.since_boot(pending.sampled_at);
             let sample = Sample { seq, sampled_at };
-            let installation = self.objects.installs().install_one(slot, sample, value);
+            let installation = self.install_one(object, slot, sample, value);
             state.account(&pending, installation, now);
             (sample, installation)
         };

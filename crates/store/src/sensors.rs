@@ -29,7 +29,7 @@ use punctual_os::{Lock, Os};
 use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 
 use crate::batch::is_reserved;
-use crate::engine::{Engine, Read, Table, Write};
+use crate::engine::{Durability, Engine, Read, Table, Write};
 use crate::lanes::{CALM, Lane, Lanes};
 use crate::offers::OfferedReading;
 use crate::permit::Permit;
@@ -422,6 +422,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             let object = self.objects.created_id(created.add_unnamed(spec));
             if let Some((sample, value)) = &kept {
                 self.load_value(object, *sample, value);
+                self.group.committed(object, Seq(0), Durability::Volatile);
             }
             let was_open = state.calm.is_none();
             self.sensors.close_lanes(state);
@@ -488,7 +489,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             let sampled_at = sample.sampled_at.and_then(|at| state.suspensions.since_boot(at));
             let sample = Sample { seq, sampled_at };
             let _lane = self.sensors.lanes.lock(object.0);
-            let installation = self.objects.installs().install_one(slot, sample, value);
+            let installation = self.install_one(object, slot, sample, value);
             (installation, self.note_installed(object, sample, installation))
         });
         self.watches.wake(woken);

@@ -1,11 +1,12 @@
 //! The store: one keyspace, two kinds of records, and a write lock that serves by deadline.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use punctual_os::Os;
-use punctual_units::{Nanos, ObjectId, ObjectName, Revision, Share, Time};
+use punctual_os::{MappedMedium, Os};
+use punctual_units::{Nanos, ObjectId, ObjectName, Revision, Seq, Share, Time};
 
 use crate::batch::{is_reserved, read_created, read_revision, read_upto};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
@@ -16,7 +17,9 @@ use crate::readers::Readers;
 use crate::records::MergedRecords;
 use crate::sensors::{Sensors, in_memory};
 use crate::shared::Change;
-use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages};
+use crate::temporal::{
+    ClockOrigin, Installation, MappedObjects, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages,
+};
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
 use crate::watch::Watches;
@@ -38,6 +41,11 @@ pub struct StoreOptions {
     /// transaction of its own with its expiry for a deadline; temporal objects are part of every snapshot, and all
     /// transactions are serializable.
     pub update_mode: UpdateMode,
+    /// File on tmpfs or persistent memory that gets each memory-first update before its offer is acknowledged, in place
+    /// of group commits at intervals; [`Store::medium`] says what the update survives. Made where it is missing; for
+    /// the objects listed here, none created later. Its values go before those of the engine, which gets them by
+    /// [`flush`](Store::flush). A forked child must not offer. By default none.
+    pub mapped: Option<PathBuf>,
     /// Time for which a group commit waits for the write lock behind more urgent writers before it is the most urgent
     /// itself; also the interval at which the caller should flush the store.
     pub group_interval: Nanos,
@@ -69,6 +77,7 @@ impl Default for StoreOptions {
         StoreOptions {
             objects: Vec::new(),
             update_mode: UpdateMode::MemoryFirst,
+            mapped: None,
             group_interval: Nanos::from_millis(100),
             helping: true,
             lock_wait_max: Nanos::from_secs(1),
@@ -187,6 +196,8 @@ pub struct Store<E, O: Os> {
     pub(crate) objects: Objects,
     pub(crate) sensors: Sensors<O>,
     pub(crate) group: Group,
+    /// The file that the values of temporal objects are in, if there is one.
+    pub(crate) mapped: Option<MappedObjects>,
     pub(crate) readers: Readers,
     pub(crate) watches: Watches<O>,
     pub(crate) expiry: Expiry,
@@ -207,12 +218,13 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
     /// [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`],
-    /// [`StoreError::TooManyObjects`],
+    /// [`StoreError::TooManyObjects`], [`StoreError::Mapped`], [`StoreError::CannotMap`],
     /// [`StoreError::Part`], [`StoreError::Engine`].
     pub fn open(engine: E, os: O, options: StoreOptions) -> Result<Self, StoreError> {
         let StoreOptions {
             objects: specs,
             update_mode,
+            mapped,
             group_interval,
             helping,
             lock_wait_max,
@@ -250,6 +262,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         if replicated && update_mode == UpdateMode::Transaction {
             return Err(StoreError::NotMemoryFirst);
         }
+        let mapped = match mapped {
+            Some(_) if replicated || created_max > 0 || !in_memory => return Err(StoreError::CannotMap),
+            Some(path) => Some(MappedObjects::open(&os, &path, &specs, clock_origin)?),
+            None => None,
+        };
         let store = Store {
             engine,
             replicated,
@@ -263,6 +280,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             permits: PermitQueue::new(os.clone()),
             sensors: Sensors::new(&os, &specs, admission, update_mode),
             group: Group::new(objects.len() + created_max),
+            mapped,
             readers: Readers::new(reader_life_max),
             watches: Watches::new(),
             expiry,
@@ -284,8 +302,13 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     fn load(&self, specs: &[ObjectSpec]) -> Result<(), StoreError> {
         for (object, spec) in self.objects.ids().zip(specs) {
-            if let Some((sample, value)) = self.kept(spec)? {
+            let mapped = self.mapped.as_ref().and_then(|mapped| mapped.record(object));
+            if let Some(record) = mapped {
+                let (sample, value) = self.loaded(spec, &record)?;
                 self.load_value(object, sample, &value);
+            } else if let Some((sample, value)) = self.kept(spec)? {
+                self.load_value(object, sample, &value);
+                self.group.committed(object, Seq(0), Durability::Volatile);
             }
         }
         Ok(())
@@ -294,10 +317,13 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// The value that the engine has kept of an object.
     pub(crate) fn kept(&self, spec: &ObjectSpec) -> Result<Option<(Sample, Vec<u8>)>, StoreError> {
         let snapshot = self.engine.snapshot()?;
-        let Some(record) = snapshot.get(Table::Temporal, &spec.key)? else {
-            return Ok(None);
-        };
-        let (sample, value) = self.decoded(&spec.key, &record)?;
+        let record = snapshot.get(Table::Temporal, &spec.key)?;
+        record.map(|record| self.loaded(spec, &record)).transpose()
+    }
+
+    /// A value of an earlier run, from its record.
+    fn loaded(&self, spec: &ObjectSpec, record: &[u8]) -> Result<(Sample, Vec<u8>), StoreError> {
+        let (sample, value) = self.decoded(&spec.key, record)?;
         let (key, len, max_len) = (&spec.key, value.len(), spec.max_len);
         if len > max_len {
             return Err(StoreError::ValueTooLong {
@@ -308,10 +334,21 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
         let now = self.os.since_boot();
         let sample = Sample {
-            seq: punctual_units::Seq(0),
+            seq: Seq(0),
             sampled_at: sample.sampled_at.filter(|at| *at <= now),
         };
-        Ok(Some((sample, value.to_vec())))
+        Ok((sample, value.to_vec()))
+    }
+
+    /// Installs a value in memory, and before that in the mapped file. The caller keeps other installs out of the slot.
+    #[inline]
+    pub(crate) fn install_one(&self, object: ObjectId, slot: &Slot, sample: Sample, value: &[u8]) -> Installation {
+        if let Some(mapped) = &self.mapped
+            && slot.sample().is_none_or(|latest| sample.seq > latest.seq)
+        {
+            mapped.write(object, sample, value, 0);
+        }
+        self.objects.installs().install_one(slot, sample, value)
     }
 
     /// Puts a value from an earlier run into the slot. One caller at a time: at the opening, or within the mutex.
@@ -475,9 +512,21 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Interval of group commits to the engine; `None` where each update is a transaction of its own.
+    /// Interval of group commits to the engine; `None` where each update is a transaction of its own, or in a
+    /// [mapped](StoreOptions::mapped) file.
     pub fn group_interval(&self) -> Option<Nanos> {
-        (self.update_mode == UpdateMode::MemoryFirst).then_some(self.group_interval)
+        let is_grouped = self.update_mode == UpdateMode::MemoryFirst && self.mapped.is_none();
+        is_grouped.then_some(self.group_interval)
+    }
+
+    /// The path of updates into temporal objects.
+    pub fn update_mode(&self) -> UpdateMode {
+        self.update_mode
+    }
+
+    /// Medium of the [mapped](StoreOptions::mapped) file, if there is one: it says what an acknowledged offer survives.
+    pub fn medium(&self) -> Option<MappedMedium> {
+        self.mapped.as_ref().map(|mapped| mapped.memory.medium())
     }
 
     /// The durability level of a commit that has returned.

@@ -181,6 +181,10 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Installs in memory all values that `updates` numbers. Called with the sensors' mutex held.
     fn install_all(&self, values: &[Together<'_>], updates: &[Direct]) -> WakeMask {
+        if let Some(mapped) = &self.mapped {
+            let updates = values.iter().zip(updates);
+            mapped.write_together(updates.map(|(value, update)| (value.object, update.sample, value.value)));
+        }
         let slots = values.iter().zip(updates).filter_map(|(value, update)| {
             let slot = self.objects.slot(value.object)?;
             Some(match self.update_mode {

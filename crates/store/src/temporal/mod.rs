@@ -6,10 +6,12 @@
 //!
 //! **Storage.** In memory first, in one [`Slot`] each, which a reader copies in a few dozen nanoseconds and a group
 //! commit writes to the engine at intervals. Or in the engine, each update in a write transaction of its own. In the
-//! second case the slot keeps the sample only, so that the fresh share stays cheap.
+//! second case the slot keeps the sample only, so that the fresh share stays cheap. A mapped file may stand in for the
+//! group commits (`mapped.rs`).
 
 mod created;
 mod index;
+mod mapped;
 mod objects;
 mod record;
 mod slot;
@@ -22,6 +24,7 @@ mod atomics {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 }
 
+pub(crate) use mapped::MappedObjects;
 pub(crate) use objects::Objects;
 pub use objects::{Creation, ObjectSpec};
 pub(crate) use record::encode;

@@ -41,16 +41,15 @@ impl ClockOrigin {
 
 /// Replaces the content of `record` by the encoding of a value.
 pub(crate) fn encode(record: &mut Vec<u8>, sample: Sample, value: &[u8], origin: ClockOrigin) {
-    let origin = if sample.sampled_at.is_some() {
-        origin.number()
-    } else {
-        NO_ORIGIN
-    };
     record.clear();
-    record.extend_from_slice(&sample.seq.0.to_le_bytes());
-    record.extend_from_slice(&sample.sampled_at.unwrap_or(Time::ZERO).0.to_le_bytes());
-    record.extend_from_slice(&origin.to_le_bytes());
+    record.extend(encode_header(sample, origin).into_iter().flat_map(u64::to_le_bytes));
     record.extend_from_slice(value);
+}
+
+/// The words of a record before the value.
+pub(super) fn encode_header(sample: Sample, origin: ClockOrigin) -> [u64; 3] {
+    let origin = sample.sampled_at.map_or(NO_ORIGIN, |_| origin.number());
+    [sample.seq.0, sample.sampled_at.unwrap_or(Time::ZERO).0, origin]
 }
 
 /// Decodes a record: the value and its sample, whose instant is known only if `origin` is the record's. `None` for

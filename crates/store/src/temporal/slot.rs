@@ -440,7 +440,7 @@ fn bytes_of(word: &AtomicU64) -> [MaybeUninit<u8>; WORD] {
 }
 
 /// The bytes as words, the last one padded with zeroes.
-fn words_of(value: &[u8]) -> impl Iterator<Item = u64> {
+pub(super) fn words_of(value: &[u8]) -> impl Iterator<Item = u64> {
     value.chunks(WORD).map(|chunk| {
         let mut bytes = [0; WORD];
         bytes[..chunk.len()].copy_from_slice(chunk);

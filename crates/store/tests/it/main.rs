@@ -7,6 +7,7 @@ mod concurrency;
 mod created;
 mod expiry;
 mod linearizability;
+mod mapped;
 mod messages;
 mod offers;
 mod permit;

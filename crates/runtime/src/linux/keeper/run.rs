@@ -306,9 +306,12 @@ impl<'scope> StoreThreads<'scope> {
     fn join<E: Engine>(self, store: &Store<E, LinuxOs>) -> Option<StoreError> {
         let fed = self.feeder.and_then(join);
         let installed = self.updater.and_then(join);
-        // Updates that were installed after the last group.
+        // Updates that were installed after the last group, or into a mapped file alone.
         let rest = || store.commit_group().err();
-        let flushed = self.committer.and_then(|committer| join(committer).or_else(rest));
+        let flushed = match self.committer {
+            Some(committer) => join(committer).or_else(rest),
+            None => store.medium().and_then(|_| rest()),
+        };
         fed.or(installed).or(flushed)
     }
 }

@@ -15,7 +15,7 @@ use punctual_platform::{ClockOffer, KnobId, Refusal};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
-use punctual_workload::{Arrival, Class, ControllerKind, Pace, UpdateMode};
+use punctual_workload::{Arrival, Class, ControllerKind, Pace};
 
 use super::KeeperCommand;
 use super::holdings::Holdings;
@@ -542,10 +542,7 @@ fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace
         scenario: header.scenario.clone(),
         platform: header.platform.name().into(),
         pace,
-        update_mode: match store.group_interval() {
-            Some(_) => UpdateMode::MemoryFirst,
-            None => UpdateMode::Transaction,
-        },
+        update_mode: store.update_mode(),
         machine: None,
         shipped: false,
     }
