@@ -23,7 +23,8 @@ pub fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
 pub struct Mount<'a> {
     /// The folder of the file system that is mounted.
     root: &'a str,
-    point: &'a str,
+    /// Where it is mounted.
+    pub point: &'a str,
     /// Type of the file system: `cgroup` for version 1, `cgroup2` for version 2.
     pub kind: &'a str,
     /// Options of the file system, separated by commas; those of version 1 name the controllers.

@@ -63,6 +63,9 @@ pub struct RunRequest {
     pub controller: Option<ControllerSource>,
     /// Where the store is kept; `None`: a temporary folder that is removed afterwards. Linux only.
     pub store_path: Option<PathBuf>,
+    /// File that the temporal objects are mapped to, see
+    /// [`StoreOptions::mapped`](punctual_store::StoreOptions::mapped). Linux only.
+    pub mapped: Option<PathBuf>,
     /// Use of exclusive cores by other programs. Linux only.
     pub neighbours: Neighbours,
     /// Whether to keep a log that replays to the same decisions.
@@ -92,6 +95,7 @@ impl RunRequest {
             platform,
             controller: None,
             store_path: None,
+            mapped: None,
             neighbours: Neighbours::default(),
             record: false,
             machine: None,

@@ -68,9 +68,11 @@ fn on_linux(request: &RunRequest) -> Vec<WithoutEffect> {
 fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     let scenario = &request.scenario;
     let mut found = Vec::new();
-    if request.store_path.is_some() {
-        let why = "the simulated machine keeps its store in memory; it is for --platform linux";
-        found.push(WithoutEffect::of("store.path", why));
+    for (key, set) in [("store.path", &request.store_path), ("store.temporal", &request.mapped)] {
+        if set.is_some() {
+            let why = "the simulated machine keeps its store in memory; it is for --platform linux";
+            found.push(WithoutEffect::of(key, why));
+        }
     }
     if scenario.store.durability != Durability::Volatile {
         let why = "the simulated machine has no disk; it is for --platform linux";
@@ -137,8 +139,8 @@ fn of_the_controller(request: &RunRequest) -> Vec<WithoutEffect> {
         found.push(WithoutEffect::of("store.shedding", why));
     }
     let group_commit = scenario.store.group_commit != StoreNeeds::GROUP_COMMIT;
-    if scenario.store.update_mode == UpdateMode::Transaction && group_commit {
-        let why = "each update is a transaction of its own; it is for `update_mode = \"memory-first\"`";
+    if (scenario.store.update_mode == UpdateMode::Transaction || request.mapped.is_some()) && group_commit {
+        let why = "nothing is written in groups; it is for `update_mode = \"memory-first\"`, not in a mapped file";
         found.push(WithoutEffect::of("store.group_commit", why));
     }
     let best_effort = scenario.tasks.iter().any(|task| task.class == Class::BestEffort);

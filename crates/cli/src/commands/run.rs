@@ -142,6 +142,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
     let splits = platform == PlatformChoice::Sim || resctrl::is_mounted(&KernelTree::default());
     Ok(RunRequest {
         store_path: loaded.store_path.clone(),
+        mapped: loaded.mapped.clone(),
         neighbours: loaded.neighbours.clone(),
         // Files that are missing are refused wherever the run is.
         allocation: allocation(loaded)?.filter(|_| splits),

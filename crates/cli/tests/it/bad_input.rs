@@ -3,6 +3,7 @@
 use crate::common;
 
 use std::fs;
+use std::path::Path;
 
 use common::{folder_with, punctual, refused};
 #[cfg(target_os = "linux")]
@@ -207,6 +208,30 @@ fn a_run_that_is_refused_leaves_no_new_store() {
     let said = set("store.map_bytes=70368744177664");
     assert!(said.contains("store.map_bytes"), "{said}");
     assert!(!folder.path().join("new.store").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_mapped_file_that_cannot_be_is_refused_before_the_run() {
+    let folder = folder_with(&[("x.toml", SMALL)]);
+    let memory = punctual_testing::shared_folder();
+    let file = memory.path().join("temporal.map");
+    let set = |file: &Path, value: &str| {
+        let mapped = format!("store.temporal=mapped:{}", file.display());
+        refused(folder.path(), &["run", "x.toml", "--set", &mapped, "--set", value])
+    };
+    assert!(set(&file, "task.answer.core=9999").contains("task[0].core: "));
+    assert!(!file.exists());
+    fs::write(&file, "short").expect("written");
+    let said = set(&file, "seed=2");
+    assert!(said.contains("temporal.map: it has 5 bytes, not "), "{said}");
+    assert_eq!(fs::read(&file).expect("there"), b"short");
+    let nowhere = memory.path().join("no folder/temporal.map");
+    let said = set(&nowhere, "seed=2");
+    assert!(
+        said.contains("No such file or directory (os error 2); name a file in /dev/shm "),
+        "{said}"
+    );
 }
 
 #[test]

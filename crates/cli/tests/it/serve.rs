@@ -1215,6 +1215,11 @@ fn a_node_whose_tasks_cannot_run_says_why() {
             "store.path: ",
         ),
         (
+            robot.replace("objects = 100", "temporal = \"mapped:x\""),
+            WITH_TASKS.into(),
+            "store.temporal: ",
+        ),
+        (
             robot.clone(),
             WITH_TASKS.replace("robot.toml", "none.toml"),
             "none.toml: no such file",

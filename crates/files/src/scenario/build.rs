@@ -25,6 +25,8 @@ pub struct Draft {
     pub model: Option<String>,
     /// `store.path`: relative to the current directory.
     pub store_path: Option<String>,
+    /// `store.temporal`: the file that temporal objects are mapped to; relative to the current directory.
+    pub mapped: Option<PathBuf>,
     /// `[movie]`: the file that `bench movie` plays.
     pub movie: MovieFile,
     /// `[allocation]`: the cache ways and memory bandwidth of each core.
@@ -61,7 +63,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str, kinds: AddedKinds<'_>) -> Dra
     let (goal, by_hand) = top.table("goal", goal);
     let paper = by_hand || goal.tasks.late().is_none();
     let (control, model) = top.table("control", |section| control(section, paper, by_hand));
-    let (store, store_path) = top.table("store", store);
+    let (store, store_path, mapped) = top.table("store", store);
     let stages_only = alone(&mut top);
     let scenario = Scenario {
         name,
@@ -91,6 +93,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str, kinds: AddedKinds<'_>) -> Dra
         scenario,
         model,
         store_path,
+        mapped,
         movie,
         allocation,
         neighbours,
@@ -255,7 +258,7 @@ fn prices(section: &mut Section<'_, '_>) -> Prices {
     }
 }
 
-fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
+fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>, Option<PathBuf>) {
     let store = StoreNeeds {
         update_mode: section
             .choice("update_mode", &UpdateMode::NAMED)
@@ -282,7 +285,24 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
             "names no folder; without this key, the store is a temporary one",
         );
     }
-    (store, path)
+    let mapped = mapped(section, &store, path.as_deref());
+    (store, path, mapped)
+}
+
+/// File that temporal objects are mapped to, if they are: of a name of its own, or in the store's folder.
+fn mapped(section: &mut Section<'_, '_>, store: &StoreNeeds, path: Option<&str>) -> Option<PathBuf> {
+    let temporal = section.text("temporal")?;
+    let wrong = match (temporal.split_once(':'), path) {
+        _ if temporal == "committed" => return None,
+        _ if store.update_mode == UpdateMode::Transaction => {
+            "each update is a transaction: leave out this key, or `update_mode`"
+        }
+        (Some(("mapped", file)), _) if !file.is_empty() => return Some(PathBuf::from(file)),
+        (None, Some(folder)) if temporal == "mapped" => return Some(PathBuf::from(folder).join("temporal.map")),
+        _ => "write \"committed\", \"mapped:\" and a file, or, with `path`, \"mapped\"",
+    };
+    section.complain("temporal", wrong);
+    None
 }
 
 /// Stands in for the sensors of a scenario with stages only.

@@ -44,6 +44,8 @@ pub struct Loaded {
     pub model: Option<PathBuf>,
     /// Folder of its store; `None` for a temporary one.
     pub store_path: Option<PathBuf>,
+    /// File that its temporal objects are mapped to, if they are.
+    pub mapped: Option<PathBuf>,
     /// The file that `bench movie` plays.
     pub movie: MovieFile,
     /// Split of cache ways and bandwidth among tasks with profiles.
@@ -132,6 +134,7 @@ pub fn load_with(path: Option<&Path>, overrides: &[Override], kinds: AddedKinds<
         shown,
         model: draft.model.map(|model| folder.join(model)),
         store_path: draft.store_path.map(PathBuf::from),
+        mapped: draft.mapped,
         movie: draft.movie,
         allocation: draft.allocation,
         profiles,

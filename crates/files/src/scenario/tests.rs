@@ -174,6 +174,19 @@ fn each_wrong_line_is_reported_with_its_place() {
     let unnamed = complaints(&format!("{SMALL}[store]\npath = \"\"\n"), &[]);
     let said = format!("x.toml:{}: store.path: names no folder", SMALL.lines().count() + 2);
     assert!(unnamed.len() == 1 && unnamed[0].starts_with(&said), "{unnamed:?}");
+    for (lines, what) in [
+        ("temporal = \"mapped\"", "write \"committed\", "),
+        ("temporal = \"mapped:\"", "write \"committed\", "),
+        ("temporal = \"mappped:/dev/shm/x\"", "write \"committed\", "),
+        (
+            "update_mode = \"transaction\"\ntemporal = \"mapped:x\"",
+            "each update is a transaction",
+        ),
+    ] {
+        let problems = complaints(&format!("{SMALL}[store]\n{lines}\n"), &[]);
+        let said = format!("store.temporal: {what}");
+        assert!(problems.len() == 1 && problems[0].contains(&said), "{problems:?}");
+    }
     for (lines, place) in WRONG_ALLOCATIONS {
         let mut problems = complaints(&format!("{SMALL}{lines}"), &[]);
         // Where no task has a profile, that is said first.
@@ -218,6 +231,22 @@ fn a_default_at_fault_is_reported_at_its_table() {
     let problems = complaints("[trace]\nsensors = 8\n", &[]);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].starts_with("x.toml: task: no task"), "{problems:?}");
+}
+
+#[test]
+fn the_mapped_file_is_named_or_lies_in_the_stores_folder() {
+    let mapped = |lines: &str| {
+        let text = format!("{SMALL}[store]\n{lines}\n");
+        let (draft, ..) = check(&text, "x.toml", Path::new("at"), "x", &[], None).expect("accepted");
+        draft.mapped
+    };
+    let path = |path: &str| Some(PathBuf::from(path));
+    assert_eq!(mapped("temporal = \"mapped:/dev/shm/a:b\""), path("/dev/shm/a:b"));
+    assert_eq!(
+        mapped("path = \"/pmem/x\"\ntemporal = \"mapped\""),
+        path("/pmem/x/temporal.map")
+    );
+    assert_eq!([mapped("temporal = \"committed\""), mapped("")], [None, None]);
 }
 
 #[test]

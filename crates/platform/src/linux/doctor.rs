@@ -4,12 +4,15 @@
 //! system call reveals (scheduling, locked memory) are those of this process, found by harmless trials on a thread or a
 //! group that is removed afterwards.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
 use punctual_custody::journal::Journal;
+use punctual_custody::mounts::Mount;
 use punctual_custody::recovery::{self, Holding, Ledgered};
-use punctual_custody::tree::{entries, read_trimmed};
+use punctual_custody::tree::{entries, read_trimmed, writable};
+use punctual_os::MappedMedium;
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +46,8 @@ punctual_units::named! {
         NoFairServer = "real time without fair server",
         /// Memory that is never paged out (`mlockall`).
         LockedMemory = "locked memory",
+        /// Folders in memory for the values of temporal objects (`store.temporal`), and what they survive.
+        MappedObjects = "memory for mapped objects",
         /// Cores to which the scheduler moves no thread by itself (isolcpus, cpuset partitions).
         IsolatedCores = "isolated cores",
         /// A core from which all other threads are moved away.
@@ -125,6 +130,7 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         (Facility::UnthrottledRealTime, throttling(tree)),
         (Facility::NoFairServer, fair_server(tree)),
         (Facility::LockedMemory, locked_memory()),
+        (Facility::MappedObjects, mapped_objects(tree)),
         (Facility::IsolatedCores, isolated(tree)),
         (Facility::ExclusiveCore, exclusive_core(tree, holders)),
         (Facility::TicklessCores, tickless(tree)),
@@ -274,6 +280,28 @@ fn locked_memory() -> CheckResult {
         "there is a limit on locked memory, and no right to lift it",
         "run as root, grant CAP_IPC_LOCK, or lift the limit (memlock unlimited, LimitMEMLOCK=infinity)",
     )
+}
+
+fn mapped_objects(tree: &KernelTree) -> CheckResult {
+    let mounts = tree.read("/proc/self/mountinfo").unwrap_or_default();
+    let usable = |mount: Mount<'_>| {
+        let dax = |option: &str| matches!(option, "dax" | "dax=always");
+        let medium = match mount.options.split(',').any(dax) {
+            true if cfg!(target_arch = "x86_64") => MappedMedium::PersistentMemory,
+            // Where POSIX shared memory is (shm_overview(7)).
+            false if (mount.kind, mount.point) == ("tmpfs", "/dev/shm") => MappedMedium::SharedMemory,
+            _ => return None,
+        };
+        writable(&tree.path(mount.point))
+            .is_ok()
+            .then(|| format!("{} ({medium})", mount.point))
+    };
+    let found: BTreeSet<String> = mounts.lines().filter_map(Mount::parse).filter_map(usable).collect();
+    if found.is_empty() {
+        let why = "no /dev/shm, nor a file system with dax, that this user may write";
+        return missing(why, "mount a tmpfs at /dev/shm");
+    }
+    offered(Vec::from_iter(found).join(", "))
 }
 
 fn isolated(tree: &KernelTree) -> CheckResult {
@@ -577,14 +605,16 @@ mod tests {
             ("/proc/self/cgroup", "0::/user.slice"),
             (
                 "/proc/self/mountinfo",
-                "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+                "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n30 23 0:27 / /dev/shm rw - tmpfs tmpfs rw",
             ),
+            ("/dev/shm/any", ""),
         ]);
         let findings = examine(&tree);
         for facility in [
             Facility::CpuShare,
             Facility::UnthrottledRealTime,
             Facility::NoFairServer,
+            Facility::MappedObjects,
             Facility::IsolatedCores,
             Facility::TicklessCores,
             Facility::Preemption,
@@ -594,6 +624,35 @@ mod tests {
             Facility::NoSteal,
         ] {
             assert_eq!(finding(&findings, facility).status, Status::Offered, "{facility}");
+        }
+    }
+
+    #[test]
+    fn memory_that_may_not_be_written_is_not_offered_for_mapped_objects() {
+        let found = |mounts: &str| {
+            let (_folder, tree) = testing::tree(&[
+                ("/proc/self/mountinfo", mounts),
+                ("/dev/shm/any", ""),
+                ("/pmem/any", ""),
+            ]);
+            mapped_objects(&tree)
+        };
+        let shared = "30 23 0:27 / /dev/shm rw - tmpfs tmpfs rw";
+        let persistent = "31 23 0:28 / /pmem rw - ext4 /dev/pmem0 rw,dax=always";
+        let both = "/dev/shm (tmpfs: survives processes, not power cuts)";
+        assert_eq!(found(&format!("{shared}\n{shared}")), offered(both));
+        let both = format!("{both}, /pmem (persistent memory: survives processes and power cuts)");
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(found(&format!("{shared}\n{persistent}")), offered(both));
+        }
+        let elsewhere = "30 23 0:27 / /gone rw - ext4 /dev/pmem0 rw,dax";
+        for other in [
+            "",
+            elsewhere,
+            "30 23 0:27 / /pmem rw - ext4 /dev/sda rw",
+            "30 23 0:27 / /tmp rw - tmpfs none rw",
+        ] {
+            assert_eq!(found(other).0, Status::Missing, "{other}");
         }
     }
 

@@ -100,7 +100,7 @@ pub fn beside(
         |sensors: &[SensorSpec], place: &StoreLocation<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
             let store = &setup.scenario().store;
             let opened = open(&Needs {
-                options: store_options(&setup, sensors),
+                options: store_options(&setup, sensors, None),
                 own: (place.main(), engine_options(&setup, store.map_bytes)),
                 emulated: Arc::clone(emulated),
             })?;

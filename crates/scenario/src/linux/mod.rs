@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_cores::{Limits, Placement, Seat};
-use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
+use punctual_engines::{Lmdb, Memory};
 use punctual_loop::RegulatorOptions;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
@@ -28,7 +28,7 @@ use punctual_runtime::report::{FinishedRun, Progress, Watch};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreOptions};
-use punctual_units::{CoreId, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Nanos, ObjectId, Share, Time};
 use punctual_workload::{self as workload, Class, Problem, Program, Scenario, TaskGoal, TaskSpec, Volume};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -92,21 +92,47 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finishe
         // programs. A new one is made once nothing else is refused.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
+    let mapped = setup.request.mapped.as_deref();
+    if let (Some(file), Volume::Replicas(replicas)) = (mapped, setup.scenario().sensors.volume) {
+        // Likewise a mapped file; other volumes are known once costs are measured.
+        let (is_new, sensors) = (!file.exists(), setup.sensor_specs(&setup.stream(replicas)));
+        drop(Store::open(
+            Memory::default(),
+            LinuxOs,
+            store_options(setup, &sensors, mapped),
+        )?);
+        let _ = is_new.then(|| std::fs::remove_file(file));
+    }
+    let mut found = None;
     let open = |sensors: &[SensorSpec], place: &StoreLocation<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
         let needs = &setup.scenario().store;
-        let store = open_store(setup, &place.main(), needs.map_bytes, sensors, emulated)?;
+        let store = open_store(setup, &place.main(), needs.map_bytes, (sensors, mapped), emulated)?;
         fill(&store, needs, Fill::Anew, watch)?;
+        found = mapped_note(&store);
         Ok(OpenedStore::alone(Arc::new(store)))
     };
-    let (mut runtime, mut options, notes) = prepare(setup, ClockPreference::default(), open, watch)?;
+    let (mut runtime, mut options, mut notes) = prepare(setup, ClockPreference::default(), open, watch)?;
+    notes.extend(found);
     options.duration = Some(setup.scenario().duration);
-    if setup.scenario().store.update_mode == workload::UpdateMode::MemoryFirst {
+    if setup.scenario().store.update_mode == workload::UpdateMode::MemoryFirst && mapped.is_none() {
         runtime.group_commit_every(setup.scenario().store.group_commit);
     }
     stage(watch, "starting")?;
     let mut finished = runtime.run(options, watch)?;
     finished.report.summary.notes.splice(0..0, notes);
     Ok(finished)
+}
+
+/// Reports the medium of mapped objects, and the values of earlier runs.
+fn mapped_note(store: &ScenarioStore) -> Option<String> {
+    let (medium, objects) = (store.medium()?, store.objects());
+    let samples = (0..objects as u32).filter_map(|object| store.sample(ObjectId(object)).ok()?);
+    let newest = samples.clone().filter_map(|sample| sample.sampled_at).max();
+    let age = newest.map_or("unknown".into(), |at| LinuxOs.since_boot().since(at).to_string());
+    let kept = samples.count();
+    Some(format!(
+        "{objects} temporal objects on {medium}; {kept} have values of an earlier run, least age: {age}"
+    ))
 }
 
 /// Prepares a run: refuses what cannot run, measures costs, opens the store by `open`, places the tasks. The last of
@@ -328,7 +354,13 @@ impl Placing<'_, '_> {
         let mut interpreter = self.interpreter(program, 0);
         let path = self.place.other(&format!("other-{}", self.copies));
         let needs = &self.setup.scenario().store;
-        let store = Arc::new(open_store(self.setup, &path, needs.map_bytes, &[], self.emulated)?);
+        let store = Arc::new(open_store(
+            self.setup,
+            &path,
+            needs.map_bytes,
+            (&[], None),
+            self.emulated,
+        )?);
         fill(&store, needs, Fill::Anew, watch)?;
         let body = move |job: &mut Job<'_, ScenarioEngine>| interpreter.perform(job);
         let mut added = TaskSetup::new(task.name.clone(), task.class, task.arrival, store, body);
@@ -375,19 +407,19 @@ fn open_store(
     setup: &RunSetup,
     path: &Path,
     map_bytes: u64,
-    sensors: &[SensorSpec],
+    (sensors, mapped): (&[SensorSpec], Option<&Path>),
     emulated: &Arc<EmulatedClock>,
 ) -> Result<ScenarioStore, RunError> {
     let engine = engine_options(setup, map_bytes).open(path)?;
     Ok(Store::open(
         Emulated::new(engine, Arc::clone(emulated)),
         LinuxOs,
-        store_options(setup, sensors),
+        store_options(setup, sensors, mapped),
     )?)
 }
 
-/// Options of the store that the scenario wants, with these sensors.
-fn store_options(setup: &RunSetup, sensors: &[SensorSpec]) -> StoreOptions {
+/// Options of the store that the scenario wants, with these sensors, perhaps in a mapped file.
+fn store_options(setup: &RunSetup, sensors: &[SensorSpec], mapped: Option<&Path>) -> StoreOptions {
     let needs = &setup.scenario().store;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
         key: sensor_key(index as u32).into(),
@@ -399,6 +431,7 @@ fn store_options(setup: &RunSetup, sensors: &[SensorSpec]) -> StoreOptions {
     StoreOptions {
         objects: sensors.iter().enumerate().map(object).collect(),
         update_mode: needs.update_mode,
+        mapped: mapped.map(Path::to_path_buf),
         group_interval: needs.group_commit,
         admission: setup.admission(),
         clock_origin: clock_origin(),
@@ -452,7 +485,7 @@ fn measure(setup: &RunSetup, core: CoreId, watch: Watch) -> Result<MeasuredCosts
         .bytes_max(CALIBRATION_SENSORS.into(), value_bytes)
         .max(needs.map_bytes);
     let sensors = vec![sensor; CALIBRATION_SENSORS as usize];
-    let store = open_store(setup, &path, map_bytes, &sensors, &emulated)?;
+    let store = open_store(setup, &path, map_bytes, (&sensors, None), &emulated)?;
     fill(&store, needs, Fill::Anew, watch)?;
     let stop = AtomicBool::new(false);
     let (tell, told) = std::sync::mpsc::channel();

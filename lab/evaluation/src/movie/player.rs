@@ -80,6 +80,7 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// Source of the frames.
+#[expect(clippy::large_enum_variant, reason = "there is one per player")]
 pub(super) enum Source {
     /// Blocking reads through the page cache, which keeps at most the last `cache_bytes` bytes.
     Cached { file: File, cache_bytes: u64 },

@@ -60,11 +60,10 @@ impl ReadyTasks {
             "stage",
             "stages have processes of their own: run them by `punctual run`",
         );
-        if loaded.store_path.is_some() {
-            let place = loaded.place_of("store.path");
-            wrong.push(format!(
-                "{place}: store.path: tasks of a node have its store: leave it out"
-            ));
+        let named = [("store.path", &loaded.store_path), ("store.temporal", &loaded.mapped)];
+        for (key, _) in named.iter().filter(|(_, path)| path.is_some()) {
+            let place = loaded.place_of(key);
+            wrong.push(format!("{place}: {key}: tasks of a node have its store: leave it out"));
         }
         for set in &file.sets {
             if !loaded.scenario.tasks.iter().any(|task| task.name == set.task) {

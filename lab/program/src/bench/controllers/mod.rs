@@ -143,6 +143,7 @@ fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides)?;
     let request = RunRequest {
         store_path: None,
+        mapped: None,
         ..arguments.simulated.request(&loaded, &arguments.change)?
     };
     tell(&format!("learning a model for {}", loaded.scenario.duration));
@@ -240,6 +241,7 @@ impl Series<'_> {
             scenario,
             model: None,
             store_path: None,
+            mapped: None,
             ..loaded.clone()
         };
         Ok(RunRequest {

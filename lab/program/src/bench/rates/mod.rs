@@ -89,7 +89,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
     let output = OutputFile::report(arguments.json.as_ref())?;
     let mut request = arguments.simulated.request(&loaded, &arguments.change)?;
     request.scenario.control.kind = ControllerKind::Open;
-    request.store_path = None;
+    (request.store_path, request.mapped) = (None, None);
     check_sensors_speak(&request, &loaded)?;
 
     let prober = Prober {
