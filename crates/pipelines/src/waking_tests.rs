@@ -42,8 +42,8 @@ impl AnyStage for Makes {
     }
 }
 
-/// A source, a fork, two ways of which one is of two stages, and a sink. `rates`: frames that the stages of the ways take and
-/// make a step.
+/// A source, a fork, two ways of which one is of two stages, and a sink. `rates`: frames that stages of the ways take
+/// and make a step.
 fn graph(rates: [u32; 3], slots: u32, save_every: u32, full: WhenFull) -> Option<Graph> {
     let edge = |full| EdgeSpec {
         slots,
