@@ -493,20 +493,26 @@ impl Layout {
             && self.has_room(region, at, |port| own.made(port).0)
     }
 
+    /// Whether half of an input queue of `stage`, or more, waits for it.
+    pub(crate) fn is_behind(&self, region: &Region, stage: usize) -> bool {
+        let mut inputs = self.stages[stage].inputs.iter().enumerate();
+        inputs.any(|(port, input)| 2 * self.waiting(region, stage, port).0 >= u64::from(input.ring.slots))
+    }
+
     /// Whether a commit of `stage` is a reason to wake its neighbour, which can do a step or may have to drop frames.
-    /// Not `at_once`, it is one only if half of a queue between them, or more, lets the neighbour do several.
+    /// Not `at_once`, it is one only if a quarter of a queue is free for its frames, or half of one waits for it.
     pub(crate) fn is_worth_waking(&self, region: &Region, stage: usize, neighbour: usize, at_once: bool) -> bool {
         let queues = |taker: usize, maker: usize| {
             let inputs = self.stages[taker].inputs.iter().enumerate();
             inputs
                 .filter(move |(_, input)| input.from.0 == maker)
-                .map(move |(port, input)| (2 * self.waiting(region, taker, port).0, u64::from(input.ring.slots)))
+                .map(move |(port, input)| (self.waiting(region, taker, port).0, u64::from(input.ring.slots)))
         };
         let drops = |input: &Input| input.full != WhenFull::Wait;
         self.stages[neighbour].inputs.iter().any(drops)
             || (at_once
-                || queues(stage, neighbour).any(|(twice, slots)| twice <= slots)
-                || queues(neighbour, stage).any(|(twice, slots)| twice >= slots))
+                || queues(stage, neighbour).any(|(frames, slots)| 4 * frames <= 3 * slots)
+                || queues(neighbour, stage).any(|(frames, slots)| 2 * frames >= slots))
                 && self.can_step(region, neighbour)
     }
 

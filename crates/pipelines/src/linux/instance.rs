@@ -148,8 +148,9 @@ impl Instance<'_> {
                 TurnResult::Stepped => {
                     let ended = shared.count_time(stage, began);
                     runner.count_tardiness(ended);
-                    // Where another step like this one would keep a neighbour waiting for too long.
-                    let at_once = ended.since(since) + ended.since(began) >= UNTOLD_MAX;
+                    // A stage that is not behind by many frames makes none wait, nor does one whose next step would.
+                    let at_once = !shared.layout.is_behind(&shared.region, stage)
+                        || ended.since(since) + ended.since(began) >= UNTOLD_MAX;
                     shared.tell_neighbours(stage, at_once);
                     if at_once {
                         (since, owes) = (ended, false);

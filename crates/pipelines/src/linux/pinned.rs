@@ -64,7 +64,7 @@ impl Pinned {
         turn
     }
 
-    /// Whether no stage waits for frames of this one: those before it may sleep until half a queue is free.
+    /// Whether no stage waits for frames of this one: those before it may sleep until a quarter of a queue is free.
     fn is_sink(&self) -> bool {
         self.shared.graph.stages()[self.stage].makes.is_empty()
     }

@@ -535,7 +535,7 @@ impl Segment {
     }
 
     /// Rings for the neighbours of a stage that has committed steps, and wakes those that wait and can go on. Not
-    /// `at_once`, only those for which half a queue is ready: a later call is for the others.
+    /// `at_once`, only those for which enough of a queue is ready: a later call is for the others.
     pub(super) fn tell_neighbours(&self, stage: usize, at_once: bool) {
         for neighbour in self.layout.neighbours(stage) {
             let bell = self.stage_bell(neighbour);
