@@ -16,6 +16,9 @@ pub(super) fn has_clwb() -> bool {
 
 /// Writes the cache lines of `words` back and orders that before later stores.
 pub(super) fn write_back(words: &[AtomicU64], has_clwb: bool) {
+    if words.is_empty() {
+        return; // its address is none
+    }
     let first = words.as_ptr() as usize & !(LINE - 1);
     for line in (first..words.as_ptr() as usize + size_of_val(words)).step_by(LINE) {
         // SAFETY: the instruction is there; it changes no memory, and the line holds a word of ours.
