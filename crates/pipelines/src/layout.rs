@@ -63,11 +63,6 @@ impl<'m> Bell<'m> {
     pub fn ring(&self) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst);
         // After the count: a thread that sets `waiting` reads the count afterwards.
-        self.is_waited_for()
-    }
-
-    /// Whether a thread may be waiting.
-    pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 

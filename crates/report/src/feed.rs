@@ -205,7 +205,8 @@ impl FeedReader {
         }
     }
 
-    /// Hands over the requests that have come; false if one is too long. A reader that takes no answers is not read.
+    /// Hands over the requests that have come; false if one is too long, or too much
+    /// is unsent. A reader that takes no answers is not read.
     fn hear(&mut self, asks: &SyncSender<UserRequest>) -> bool {
         let mut piece = [0; REQUEST_MAX];
         if self.unsent.len() < UNSENT_MAX
@@ -220,7 +221,7 @@ impl FeedReader {
                 self.add(&News::Warning(format!("request refused: {why}")));
             }
         }
-        self.heard.len() < REQUEST_MAX
+        self.heard.len() < REQUEST_MAX && self.unsent.len() < LINE_MAX
     }
 }
 

@@ -159,7 +159,8 @@ fn named(path: &str, is_folder: bool) -> String {
         None => path.into(),
         Some((kind, rest)) => match rest.rsplit_once('/').filter(|_| !is_folder) {
             Some((of, file)) => format!("{kind}{of} ({file})"),
-            None => format!("{kind}{rest}"),
+            None if is_folder => format!("{kind}{rest}"),
+            None => path.into(),
         },
     }
 }

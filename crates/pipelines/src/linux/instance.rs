@@ -17,7 +17,7 @@ use crate::{AnyStage, CheckpointAnswer, Control, Duty, Runner, TurnResult, doing
 const SPIN: Nanos = Nanos::from_micros(500);
 
 /// Longest time for which a stage that has more frames lets neighbours sleep that could do a few steps, if its next
-/// step takes as long as the last. Without it they look again after [`Segment::rest_max`].
+/// step takes as long as the longest of the last. If that one is longer, they look again after [`Segment::rest_max`].
 const UNTOLD_MAX: Nanos = Nanos::from_micros(100);
 
 /// Longest sleep of a process without the stage. No other process waits at its bell, which rings for every request, so
@@ -122,6 +122,8 @@ impl Instance<'_> {
         let mut rested = None;
         // When all neighbours that could go on were last woken, and whether this stage has committed a step since.
         let (mut since, mut owes) = (woke, false);
+        // Longest of the last steps.
+        let mut longest = Nanos(0);
         loop {
             let heard = bell.heard();
             let answer = checkpoint.look(self.slot);
@@ -149,8 +151,9 @@ impl Instance<'_> {
                     let ended = shared.count_time(stage, began);
                     runner.count_tardiness(ended);
                     // A stage that is not behind by many frames makes none wait, nor does one whose next step would.
-                    let at_once = !shared.layout.is_behind(&shared.region, stage)
-                        || ended.since(since) + ended.since(began) >= UNTOLD_MAX;
+                    longest = ended.since(began).max(Nanos(longest.0 - longest.0 / 16));
+                    let at_once =
+                        !shared.layout.is_behind(&shared.region, stage) || ended.since(since) + longest >= UNTOLD_MAX;
                     shared.tell_neighbours(stage, at_once);
                     if at_once {
                         (since, owes) = (ended, false);

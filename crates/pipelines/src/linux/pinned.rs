@@ -12,6 +12,8 @@ pub struct Pinned {
     shared: Segment,
     stage: usize,
     runner: Option<Runner>,
+    /// Whether only stages with much to do were told of the last steps.
+    owes: bool,
 }
 
 impl Pinned {
@@ -24,6 +26,7 @@ impl Pinned {
                 .filter(pinned)
                 .ok_or_else(|| PipelineError::NoSuchStage(name.into()))?,
             runner: None,
+            owes: false,
         })
     }
 
@@ -57,16 +60,13 @@ impl Pinned {
             Some(runner) => runner.turn(body, now, &mut |_| committed = true),
             None => TurnResult::ShutOut,
         };
-        if committed {
-            self.shared
-                .tell_neighbours(self.stage, !self.is_sink() || turn != TurnResult::Stepped);
+        if committed || self.owes {
+            // Stages before a sink may sleep until a quarter of a queue is free. A source may wait in its next step.
+            let at_once = turn != TurnResult::Stepped || !self.shared.graph.stages()[self.stage].makes.is_empty();
+            self.shared.tell_neighbours(self.stage, at_once);
+            self.owes = !at_once;
         }
         turn
-    }
-
-    /// Whether no stage waits for frames of this one: those before it may sleep until a quarter of a queue is free.
-    fn is_sink(&self) -> bool {
-        self.shared.graph.stages()[self.stage].makes.is_empty()
     }
 
     /// Counts the work of a turn that began at `began`, and ends the pipeline if the stage cannot continue.
@@ -109,9 +109,6 @@ impl Pinned {
 
     /// Waits until a neighbour has done a step since `heard` with which this stage can do one, for `at_most`.
     pub fn wait(&self, heard: u32, at_most: Option<Nanos>) {
-        if self.is_sink() {
-            self.shared.tell_neighbours(self.stage, true);
-        }
         self.shared.wait(self.shared.stage_bell(self.stage), heard, at_most);
     }
 

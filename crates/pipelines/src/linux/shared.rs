@@ -539,12 +539,9 @@ impl Segment {
     pub(super) fn tell_neighbours(&self, stage: usize, at_once: bool) {
         for neighbour in self.layout.neighbours(stage) {
             let bell = self.stage_bell(neighbour);
-            if at_once {
-                bell.ring();
-            }
-            // After the ring: of two that ring for a third at the same time, the later one sees the steps of both.
-            if bell.is_waited_for() && self.layout.is_worth_waking(&self.region, stage, neighbour, at_once) {
-                self.ring(bell);
+            // Looked at after the ring: of two that ring for a third at a time, the later one sees the steps of both.
+            if bell.ring() && self.layout.is_worth_waking(&self.region, stage, neighbour, at_once) {
+                futex::wake(bell.count);
             }
         }
     }

@@ -270,7 +270,7 @@ impl ReportReader {
         match arrival {
             News::Reporter(reporter) => match self.task(&reporter.name) {
                 Some(task) if reporters < REPORTERS_MAX => {
-                    if task.gone > 0 {
+                    if task.gone > 0 && task.trackers.is_empty() {
                         note(
                             &notes,
                             format!("{}: process {} reports it now", reporter.name, reporter.process),

@@ -178,9 +178,10 @@ fn clients_are_conserved() {
 /// A smaller version of `experiment chronos-overload`: one seed, 20 s.
 #[test]
 fn ours_serves_in_time_what_can_be_served() {
-    for (load, spread, of_capacity, of_served) in
-        [(1.5, Spread::Exponential, 0.95, 0.99), (3.0, Spread::Even(0.2), 0.96, 0.995)]
-    {
+    for (load, spread, of_capacity, of_served) in [
+        (1.5, Spread::Exponential, 0.95, 0.99),
+        (3.0, Spread::Even(0.2), 0.96, 0.995),
+    ] {
         let mut setup = open(load);
         setup.work.spread = spread;
         let summaries: Vec<Summary> = policies().iter().map(|policy| setup.run(policy, 1).unwrap()).collect();
