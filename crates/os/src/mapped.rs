@@ -22,9 +22,11 @@ impl fmt::Display for MappedMedium {
     }
 }
 
-/// A file in memory, which no other program has mapped by [`Os::map`](crate::Os::map). Access never faults and never
-/// waits for a device. Stores of one thread survive its process in any order; after
-/// [`write_back`](MappedWords::write_back) they survive all that the [`MappedMedium`] says.
+/// A file in memory, which no other program has mapped by [`Os::map`](crate::Os::map). Access never waits for a
+/// device, unless tmpfs was swapped (memory that is locked is not, mlockall(2)). It may fault on persistent memory, of
+/// which the kernel write-protects pages that it has written back, and before Linux 5.14. Stores of one thread survive
+/// its process in any order; after [`write_back`](MappedWords::write_back) they survive all that the [`MappedMedium`]
+/// says.
 pub trait MappedWords: fmt::Debug + Send + Sync {
     /// All words, in the byte order of this machine; 0 where nothing was ever stored.
     fn words(&self) -> &[AtomicU64];

@@ -234,6 +234,23 @@ fn a_mapped_file_that_cannot_be_is_refused_before_the_run() {
     );
 }
 
+/// The store's folder is new, so that the mapped file in it can be made only with it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_mapped_file_lies_in_the_folder_of_a_new_store() {
+    let folder = folder_with(&[("x.toml", &SMALL.replace("\"4s\"", "\"2s\""))]);
+    let memory = punctual_testing::shared_folder();
+    let store = memory.path().join("new.store");
+    let path = format!("store.path={}", store.display());
+    let run = ["run", "x.toml", "--set", &path, "--set", "store.temporal=mapped"];
+    let output = punctual(folder.path(), &run);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).expect("text");
+    // The goal may be missed beside other tests.
+    assert!(said.contains("0 have values of an earlier run"), "{said}");
+    assert!(store.join("temporal.map").exists());
+}
+
 #[test]
 fn an_output_that_cannot_be_written_does_not_take_the_others_with_it() {
     let folder = folder_with(&[("x.toml", SMALL)]);

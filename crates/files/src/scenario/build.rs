@@ -79,6 +79,10 @@ pub fn draft(mut top: Section<'_, '_>, name: &str, kinds: AddedKinds<'_>) -> Dra
         tasks: top.tables("task", task),
         excitation: top.table("identify", excitation),
     };
+    if mapped.is_some() && matches!(scenario.sensors.volume, Volume::Utilisation(_)) {
+        let why = "the next run would have other objects: set `trace.replicas` in place of `trace.utilisation`";
+        top.complain("store.temporal", why);
+    }
     let movie = top.table("movie", movie);
     let profiled = scenario.tasks.iter().find(|task| task.profile.is_some());
     let allocation = top.table("allocation", |section| allocation(section, profiled));

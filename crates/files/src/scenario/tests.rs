@@ -187,6 +187,13 @@ fn each_wrong_line_is_reported_with_its_place() {
         let said = format!("store.temporal: {what}");
         assert!(problems.len() == 1 && problems[0].contains(&said), "{problems:?}");
     }
+    let varying = SMALL.replace("sensors = 8", "sensors = 8\nutilisation = 0.5");
+    let problems = complaints(&format!("{varying}[store]\ntemporal = \"mapped:x\"\n"), &[]);
+    assert!(
+        problems.len() == 1 && problems[0].contains("store.temporal: the next run would"),
+        "{problems:?}"
+    );
+    assert!(problems[0].starts_with("x.toml:16: "), "{problems:?}");
     for (lines, place) in WRONG_ALLOCATIONS {
         let mut problems = complaints(&format!("{SMALL}{lines}"), &[]);
         // Where no task has a profile, that is said first.

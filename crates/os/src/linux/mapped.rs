@@ -1,4 +1,4 @@
-//! A file that is mapped and prefaulted: read by loads, written by stores.
+//! A file that is mapped and prefaulted (since Linux 5.14): read by loads, written by stores.
 //!
 //! On persistent memory (a file system mounted with `dax`) the mapping is synchronous (`MAP_SYNC`, mmap(2)): words that
 //! are stored and written back survive power cuts. On tmpfs they survive the process. Other file systems are refused:
@@ -33,8 +33,10 @@ pub struct MappedFile {
     mapping: Mapping,
     /// Whether lines are written back by CLWB; `None` on tmpfs.
     clwb: Option<bool>,
-    /// Holds the lock; dropped after the mapping.
-    _file: File,
+    /// Holds the lock.
+    file: File,
+    /// Process that maps the file; its children must not give the lock up.
+    owner: u32,
 }
 
 impl MappedFile {
@@ -52,58 +54,83 @@ impl MappedFile {
             Err(why) if why.kind() == ErrorKind::AlreadyExists => (options.open(path), false),
             made => (made, true),
         };
-        let mapped = MappedFile::of(file, words * WORD, path);
-        if is_new && mapped.is_err() {
-            let _ = std::fs::remove_file(path); // the refusal counts, not the empty file
-        }
-        mapped.map_err(|(why, remedy)| refused(format!("mapping {}", path.display()), why, remedy))
+        let mapped = || {
+            let file = file.map_err(kernel)?;
+            let len = lock(&file, words * WORD)?;
+            let (mapping, clwb) = map(&file, words * WORD, path).inspect_err(|_| {
+                // The refusal counts, not an empty file; it is locked, so no program has it mapped.
+                let _ = (len == 0).then(|| file.set_len(0));
+                let _ = (len == 0 && is_new).then(|| std::fs::remove_file(path));
+            })?;
+            Ok(MappedFile {
+                mapping,
+                clwb,
+                file,
+                owner: std::process::id(),
+            })
+        };
+        mapped().map_err(|(why, remedy)| refused(format!("mapping {}", path.display()), why, remedy))
     }
+}
 
-    /// # Errors
-    /// Reason and remedy.
-    fn of(file: io::Result<File>, bytes: usize, path: &Path) -> Result<MappedFile, (String, &'static str)> {
-        let kernel = |why: io::Error| {
-            let remedy = match why.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free room there (see df), or name another file",
-                _ => ELSEWHERE,
-            };
-            (why.to_string(), remedy)
-        };
-        let file = file.map_err(kernel)?;
-        // SAFETY: the call takes plain numbers.
-        let is_locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 };
-        let found = file.metadata().map_err(kernel)?;
-        // A file without a name was removed by the program that had it.
-        if !is_locked || found.nlink() == 0 {
-            let remedy = "end the program that has it (see fuser), or name another file";
-            return Err(("another program has it mapped".into(), remedy));
+/// Reason and remedy.
+type Why = (String, &'static str);
+
+fn kernel(why: io::Error) -> Why {
+    let remedy = match why.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free room there (see df), or name another file",
+        _ => ELSEWHERE,
+    };
+    (why.to_string(), remedy)
+}
+
+/// Locks the file if it is empty or has `bytes`; its length.
+fn lock(file: &File, bytes: usize) -> Result<u64, Why> {
+    // SAFETY: the call takes plain numbers.
+    let is_locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 };
+    let why = io::Error::last_os_error();
+    if !is_locked && why.kind() != ErrorKind::WouldBlock {
+        return Err(kernel(why));
+    }
+    let found = file.metadata().map_err(kernel)?;
+    // A file without a name was removed by the program that had it.
+    if !is_locked || found.nlink() == 0 {
+        let remedy = "end the program that has it (see fuser), or name another file";
+        return Err(("another program has it mapped".into(), remedy));
+    }
+    if !found.is_file() || ![0, bytes as u64].contains(&found.len()) {
+        let why = format!("it has {} bytes, not {bytes}: it belongs to other objects", found.len());
+        return Err((why, "name another file, or remove this one with the values in it"));
+    }
+    Ok(found.len())
+}
+
+/// Maps a file that is locked, with all blocks; whether lines are written back by CLWB.
+fn map(file: &File, bytes: usize, path: &Path) -> Result<(Mapping, Option<bool>), Why> {
+    let is_unsupported = |why: &io::Error| [libc::EOPNOTSUPP, libc::EINVAL].map(Some).contains(&why.raw_os_error());
+    let on_disk = "its file system is neither tmpfs nor mounted with dax";
+    let (mapping, clwb) = match Mapping::synchronous(file, bytes) {
+        #[cfg(target_arch = "x86_64")]
+        Ok(mapping) => (mapping, Some(has_clwb())),
+        #[cfg(not(target_arch = "x86_64"))]
+        Ok(_) => return Err(("only x86-64 CPUs write cache lines back".into(), ELSEWHERE)),
+        Err(why) if !is_unsupported(&why) => return Err(kernel(why)),
+        Err(_) if is_in_memory(file) => (Mapping::of(file, bytes, true).map_err(kernel)?, None),
+        Err(_) => return Err((on_disk.into(), ELSEWHERE)),
+    };
+    reserve(file, bytes, path).map_err(kernel)?;
+    mapping.populate().map_err(kernel)?;
+    // A child that is forked later would keep the lock by the mapping; access there is a SIGSEGV.
+    mapping.advise(libc::MADV_DONTFORK).map_err(kernel)?;
+    Ok((mapping, clwb))
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // Closing would not do, where a child has the descriptor. SAFETY: the call takes plain numbers.
+            unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
         }
-        if !found.is_file() || ![0, bytes as u64].contains(&found.len()) {
-            let why = format!("it has {} bytes, not {bytes}: it belongs to other objects", found.len());
-            return Err((why, "name another file, or remove this one with the values in it"));
-        }
-        let (mapping, clwb) = match Mapping::synchronous(&file, bytes) {
-            #[cfg(target_arch = "x86_64")]
-            Ok(mapping) => (mapping, Some(has_clwb())),
-            #[cfg(not(target_arch = "x86_64"))]
-            Ok(_) => return Err(("only x86-64 CPUs write cache lines back".into(), ELSEWHERE)),
-            Err(_) if is_in_memory(&file) => (Mapping::of(&file, bytes, true).map_err(kernel)?, None),
-            Err(_) => {
-                return Err((
-                    "its file system is neither tmpfs nor mounted with dax".into(),
-                    ELSEWHERE,
-                ));
-            }
-        };
-        if found.len() == 0 {
-            reserve(&file, bytes, path).map_err(kernel)?;
-        }
-        mapping.populate();
-        Ok(MappedFile {
-            mapping,
-            clwb,
-            _file: file,
-        })
     }
 }
 

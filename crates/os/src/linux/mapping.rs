@@ -34,11 +34,8 @@ impl Mapping {
     /// The kernel's error.
     pub fn wiped_on_fork(bytes: usize) -> io::Result<Mapping> {
         let mapped = Mapping::new(bytes, true, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-        // SAFETY: the mapping is ours.
-        match unsafe { libc::madvise(mapped.base.as_ptr().cast(), bytes, libc::MADV_WIPEONFORK) } {
-            0 => Ok(mapped),
-            _ => Err(io::Error::last_os_error()),
-        }
+        mapped.advise(libc::MADV_WIPEONFORK)?;
+        Ok(mapped)
     }
 
     /// Maps `file` as persistent memory (`MAP_SYNC`), for reading and writing.
@@ -52,9 +49,23 @@ impl Mapping {
 
     /// Faults all pages in for writing (`MADV_POPULATE_WRITE`, since Linux 5.14), so that later access takes no fault;
     /// does nothing on older kernels. `MAP_POPULATE` would do so for reading only.
-    pub fn populate(&self) {
-        // SAFETY: the mapping is ours and has this length; its content stays as it is.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) };
+    ///
+    /// # Errors
+    /// The kernel's error, where a page cannot be had.
+    pub fn populate(&self) -> io::Result<()> {
+        match self.advise(libc::MADV_POPULATE_WRITE) {
+            Err(why) if why.raw_os_error() == Some(libc::EINVAL) => Ok(()), // an older kernel
+            done => done,
+        }
+    }
+
+    /// Advises the kernel (madvise(2)) in a way that leaves the content as it is.
+    pub(super) fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: the mapping is ours and has this length.
+        match unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     fn new(bytes: usize, writable: bool, flags: libc::c_int, file: libc::c_int) -> io::Result<Mapping> {

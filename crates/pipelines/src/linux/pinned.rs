@@ -12,7 +12,7 @@ pub struct Pinned {
     shared: Segment,
     stage: usize,
     runner: Option<Runner>,
-    /// Whether only stages with much to do were told of the last steps.
+    /// Whether a neighbour that can go on may sleep on after the last step.
     owes: bool,
 }
 

@@ -74,7 +74,7 @@ impl SharedMemory {
     /// Faults the memory into this process's page tables, so that later access takes no fault; does nothing on kernels
     /// before 5.14.
     pub fn populate(&self) {
-        self.mapping.populate();
+        let _ = self.mapping.populate(); // pages that are missing come at their first access
     }
 }
 

@@ -93,15 +93,17 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finishe
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
     let mapped = setup.request.mapped.as_deref();
-    if let (Some(file), Volume::Replicas(replicas)) = (mapped, setup.scenario().sensors.volume) {
+    // The folder of a new store is made with it.
+    let new = setup.request.store_path.as_deref().filter(|path| !path.exists());
+    let tried = mapped.filter(|file| new.is_none() || file.parent() != new);
+    if let (Some(file), Volume::Replicas(replicas)) = (tried, setup.scenario().sensors.volume) {
         // Likewise a mapped file; other volumes are known once costs are measured.
         let (is_new, sensors) = (!file.exists(), setup.sensor_specs(&setup.stream(replicas)));
-        drop(Store::open(
-            Memory::default(),
-            LinuxOs,
-            store_options(setup, &sensors, mapped),
-        )?);
-        let _ = is_new.then(|| std::fs::remove_file(file));
+        let options = store_options(setup, &sensors, mapped);
+        let trial = Store::open(Memory::default(), LinuxOs, options)?;
+        let is_empty = (0..sensors.len() as u32).all(|object| matches!(trial.sample(ObjectId(object)), Ok(None)));
+        // While `trial` has the lock: another program's file, and one with values, must stay.
+        let _ = (is_new && is_empty).then(|| std::fs::remove_file(file));
     }
     let mut found = None;
     let open = |sensors: &[SensorSpec], place: &StoreLocation<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {

@@ -10,9 +10,9 @@
 //! a common number above that of the header, which the last step raises: until then none of them counts.
 //!
 //! **Layout**, in words of this machine's byte order: the header (magic, version, hash of the objects' keys and
-//! lengths, number of objects; at word 8 the last number of values installed together), then two copies of each object,
-//! each in cache lines of its own: checksum, number of the update, number of the values together or 0, length of the
-//! value, then the engine's record (`record.rs`). The magic is written last. A file of zeros is empty.
+//! lengths, number of objects; at words 8 and 9 the last number of values installed together), then two copies of each
+//! object, each in cache lines of its own: checksum, number of the update, number of the values together or 0, length
+//! of the value, then the engine's record (`record.rs`). The magic is written last. A file of zeros is empty.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const VERSION: u64 = 1;
 const WORD: usize = size_of::<u64>();
 /// Words of a cache line.
 const LINE: usize = 8;
-/// The last number of values installed together.
+/// The last number of values installed together, and its copy.
 const TOGETHER: usize = LINE;
 const HEADER: usize = 2 * LINE;
 /// Words of a copy before its record, and of the record before the value.
@@ -101,7 +101,15 @@ impl MappedObjects {
             objects,
             origin,
         };
+        // A kill may have come before the words that are found were written back.
+        mapped.memory.write_back(0..mapped.memory.words().len());
         mapped.settle_header(specs)?;
+        let [one, two] = [0, 1].map(|at| load(&mapped.memory.words()[TOGETHER + at]));
+        if one.abs_diff(two) > 1 {
+            return Err("its number of values installed together is damaged".into());
+        }
+        // A cut may have come between them: all values were there by then.
+        mapped.count_together(one.max(two));
         for (copies, spec) in mapped.objects.iter().zip(specs) {
             let damaged = || format!("both copies of {} are damaged", spec.key.escape_ascii());
             mapped.settle(copies).ok_or_else(damaged)?;
@@ -134,6 +142,13 @@ impl MappedObjects {
         }
     }
 
+    fn count_together(&self, number: u64) {
+        for word in &self.memory.words()[TOGETHER..][..2] {
+            word.store(number, Ordering::Release);
+        }
+        self.memory.write_back(TOGETHER..TOGETHER + 2);
+    }
+
     /// Finds the last update of an object, and marks other copies as torn: those with a number of values that were not
     /// all written, which later values may get, and those of which a later write may complete the checksum by chance.
     /// `None` where neither copy is whole and both have been written.
@@ -142,8 +157,9 @@ impl MappedObjects {
         let mut damaged = 0;
         for parity in [0, 1] {
             let (at, copy) = self.copy(copies, parity);
-            damaged += usize::from(whole(copy).is_none() && copy.iter().any(|word| load(word) != 0));
-            if whole(copy).is_some() && load(&copy[2]) <= complete {
+            let is_whole = whole(copy).is_some() && load(&copy[1]) % 2 == parity;
+            damaged += usize::from(!is_whole && copy.iter().any(|word| load(word) != 0));
+            if is_whole && load(&copy[2]) <= complete {
                 copies.last.fetch_max(load(&copy[1]), Ordering::Relaxed);
             } else if copy[0].swap(0, Ordering::Relaxed) != 0 {
                 self.memory.write_back(at..at + 1);
@@ -189,15 +205,13 @@ impl MappedObjects {
     /// Writes updates so that all or none of them are there after a kill. One call at a time, and no other update of
     /// these objects meanwhile.
     pub fn write_together<'v>(&self, values: impl Iterator<Item = (ObjectId, Sample, &'v [u8])>) {
-        let complete = &self.memory.words()[TOGETHER];
-        let number = load(complete) + 1;
+        let number = load(&self.memory.words()[TOGETHER]) + 1;
         for (object, sample, value) in values {
             self.write(object, sample, value, number);
         }
         // A kill leaves stores in program order: the number counts once all copies are there.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        complete.store(number, Ordering::Release);
-        self.memory.write_back(TOGETHER..TOGETHER + 1);
+        self.count_together(number);
     }
 }
 

@@ -48,7 +48,11 @@ fn a_file_has_one_owner_at_a_time_and_keeps_its_length() {
     let refused = |words| MappedFile::open(&path, words).unwrap_err();
     let first = MappedFile::open(&path, WORDS).unwrap();
     assert_eq!(refused(WORDS).why, "another program has it mapped");
+    // Nor does a child that still has the descriptor keep the lock.
+    let kept = first.file.try_clone().unwrap();
     drop(first);
+    drop(MappedFile::open(&path, WORDS).unwrap());
+    drop(kept);
     for words in [WORDS - 1, WORDS + 1] {
         assert!(refused(words).why.starts_with("it has 12000 bytes, not "));
     }
@@ -72,6 +76,10 @@ fn what_cannot_be_mapped_is_refused_and_left_as_it_was() {
             .starts_with("it has 5 bytes, not 12000")
     );
     assert_eq!(std::fs::read(path("short")).unwrap(), b"found");
+    // One that was empty stays so, though blocks were taken for it.
+    std::fs::write(path("empty"), "").unwrap();
+    refused(&path("empty"), 1 << 34);
+    assert_eq!(std::fs::metadata(path("empty")).unwrap().len(), 0);
     std::fs::create_dir(path("a folder")).unwrap();
     refused(&path("a folder"), WORDS);
     refused(&path("no folder/mapped"), WORDS);
@@ -88,6 +96,22 @@ fn a_disk_is_refused() {
     let refusal = MappedFile::open(&path, WORDS).unwrap_err();
     assert!(refusal.why.contains("neither tmpfs nor mounted with dax"), "{refusal}");
     assert!(!path.exists());
+}
+
+#[test]
+fn holes_are_filled_and_keep_what_is_beside_them() {
+    let folder = shared_folder();
+    let path = folder.path().join("mapped");
+    std::fs::write(&path, 7_u64.to_ne_bytes()).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let file = MappedFile::open(&path, (1 << 20) / WORD).unwrap();
+    assert_eq!([0, 1].map(|at| load(&file, at)), [7, 0]);
+    assert!(std::fs::metadata(&path).unwrap().blocks() >= (1 << 20) / 512);
 }
 
 /// Page faults of the calling thread so far.
@@ -111,7 +135,8 @@ fn no_store_faults_after_prefaulting() {
         let mapped = MappedFile {
             mapping: Mapping::of(&file, PAGES * 4096, true).unwrap(),
             clwb: None,
-            _file: file,
+            file,
+            owner: 0,
         };
         way(&mapped.mapping);
         let before = faults();
@@ -120,7 +145,10 @@ fn no_store_faults_after_prefaulting() {
         }
         faults() - before
     };
-    let (bare, populated) = (faults_after(&|_| ()), faults_after(&Mapping::populate));
+    let (bare, populated) = (
+        faults_after(&|_| ()),
+        faults_after(&|mapping| mapping.populate().unwrap()),
+    );
     eprintln!("{bare} faults in {PAGES} pages, {populated} once populated");
     // The kernel may put several pages in place at one fault; some faults are the test's own.
     assert!(bare > 0 && populated < PAGES as i64 / 8);

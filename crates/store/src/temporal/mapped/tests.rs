@@ -171,12 +171,12 @@ fn model(seed: u64, steps: usize, plant: Plant) -> Result<(), String> {
             let raised = new[TOGETHER] != old[TOGETHER];
             let (mut before, mut after) = (old.clone(), new.clone());
             if raised && plant == Plant::TooEarly {
-                before[TOGETHER] = new[TOGETHER];
+                before[TOGETHER..HEADER].copy_from_slice(&new[TOGETHER..HEADER]);
             } else if raised && rng.random_bool(0.2) {
                 before = new.clone();
-                before[TOGETHER] = old[TOGETHER];
+                before[TOGETHER..HEADER].copy_from_slice(&old[TOGETHER..HEADER]);
             } else {
-                after[TOGETHER] = old[TOGETHER];
+                after[TOGETHER..HEADER].copy_from_slice(&old[TOGETHER..HEADER]);
             }
             image = between(&before, &after, &mut rng);
         }
@@ -276,6 +276,8 @@ fn a_header_that_was_cut_is_written_again_and_another_is_refused() {
         (1, 2, "another version of punctual has written it"),
         (2, 7, "it belongs to other objects or lengths"),
         (3, 7, "it belongs to other objects or lengths"),
+        (8, 7, "its number of values installed together is damaged"),
+        (9, 2, "its number of values installed together is damaged"),
     ] {
         let mut image = header.clone();
         image[at] = word;
@@ -286,6 +288,23 @@ fn a_header_that_was_cut_is_written_again_and_another_is_refused() {
     let mut garbage = header.clone();
     (garbage[0], garbage[1]) = (0, 77);
     assert_eq!(on(&TestWords::of(&garbage)).unwrap_err(), "it holds something else");
+    // A whole copy in the place of the other one is none.
+    let words = TestWords::of(&header);
+    let mapped = on(&words).unwrap();
+    let sample = Sample {
+        seq: Seq(1),
+        sampled_at: Some(Time(3)),
+    };
+    mapped.write(ObjectId(1), sample, b"value", 0);
+    let mut image = words.image();
+    let Copies { first, words, .. } = mapped.objects[1];
+    image.copy_within(first + words..first + 2 * words, first);
+    assert_eq!(
+        found(&on(&TestWords::of(&image)).unwrap())[1],
+        Some((1, b"value".to_vec()))
+    );
+    image[first + words..first + 2 * words].fill(0);
+    assert_eq!(found(&on(&TestWords::of(&image)).unwrap())[1], None);
     let mut damaged = header;
     let first = layout(&specs()).0[1].first;
     damaged[first..].fill(7);
