@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn a_stage_sleeps_until_half_a_queue_lets_it_go_on() {
+fn a_stage_sleeps_until_half_a_queue_waits_or_a_quarter_is_free() {
     let edge = EdgeSpec {
         slots: 8,
         frame_bytes: 8,
@@ -167,6 +167,6 @@ fn a_stage_sleeps_until_half_a_queue_lets_it_go_on() {
             wakes(1)
         })
         .collect();
-    assert_eq!(seen[..3], [[false, true]; 3]);
-    assert_eq!(seen[3..], [[true, true]; 5]);
+    assert_eq!(seen[..1], [[false, true]; 1]);
+    assert_eq!(seen[1..], [[true, true]; 7]);
 }
