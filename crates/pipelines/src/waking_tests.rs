@@ -161,12 +161,14 @@ fn a_stage_sleeps_until_half_a_queue_waits_or_a_quarter_is_free() {
         .collect();
     assert_eq!(seen[..3], [[false, true]; 3]);
     assert_eq!(seen[3..], [[true, true]; 5]);
-    let seen: Vec<[bool; 2]> = { 0..8 }
+    let (seen, behind): (Vec<[bool; 2]>, Vec<bool>) = { 0..8 }
         .map(|_| {
             sink.turn(&mut takes, Time::ZERO, &mut |_| {});
-            wakes(1)
+            (wakes(1), layout.is_behind(&region, 1))
         })
-        .collect();
+        .unzip();
     assert_eq!(seen[..1], [[false, true]; 1]);
     assert_eq!(seen[1..], [[true, true]; 7]);
+    // Of 8 slots: half of them or more.
+    assert_eq!(behind, [true, true, true, true, false, false, false, false]);
 }

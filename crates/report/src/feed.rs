@@ -9,7 +9,7 @@
 //!
 //! **Bounds.** `READERS_MAX` readers, the next one waits; the size of a state does not depend on the run's length.
 //! A request has `REQUEST_MAX` bytes, and no more are read in one turn. Sockets are open to their user and to the
-//! superuser. That of a process that was killed is removed by the next run.
+//! superuser. The socket of a process that was killed is removed by the next run.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, DirEntry, Permissions};
@@ -183,7 +183,7 @@ fn remove_left_over(path: &Path) {
 struct FeedReader {
     stream: UnixStream,
     unsent: Vec<u8>,
-    /// Begin of a request.
+    /// Bytes of a request whose line has not ended.
     heard: Vec<u8>,
 }
 
@@ -205,8 +205,8 @@ impl FeedReader {
         }
     }
 
-    /// Hands over the requests that have come; false if one is too long, or too much
-    /// is unsent. A reader that takes no answers is not read.
+    /// Hands over the requests that have come; false if one is too long, or too much is unsent.
+    /// Requests of a reader that takes no answers are not read.
     fn hear(&mut self, asks: &SyncSender<UserRequest>) -> bool {
         let mut piece = [0; REQUEST_MAX];
         if self.unsent.len() < UNSENT_MAX

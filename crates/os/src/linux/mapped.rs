@@ -33,7 +33,7 @@ pub struct MappedFile {
     mapping: Mapping,
     /// Whether lines are written back by CLWB; `None` on tmpfs.
     clwb: Option<bool>,
-    /// Holds the lock.
+    /// The descriptor that flock(2) was called on: closing it would end the lock.
     file: File,
     /// Process that maps the file; its children must not give the lock up.
     owner: u32,
@@ -73,7 +73,7 @@ impl MappedFile {
     }
 }
 
-/// Reason and remedy.
+/// Reason for which a file is refused, and the remedy.
 type Why = (String, &'static str);
 
 fn kernel(why: io::Error) -> Why {

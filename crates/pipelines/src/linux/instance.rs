@@ -122,7 +122,7 @@ impl Instance<'_> {
         let mut rested = None;
         // When all neighbours that could go on were last woken, and whether this stage has committed a step since.
         let (mut since, mut owes) = (woke, false);
-        // Longest of the last steps.
+        // Longest step of late: a long one counts a sixteenth less with each step after it.
         let mut longest = Nanos(0);
         loop {
             let heard = bell.heard();
@@ -150,7 +150,7 @@ impl Instance<'_> {
                 TurnResult::Stepped => {
                     let ended = shared.count_time(stage, began);
                     runner.count_tardiness(ended);
-                    // A stage that is not behind by many frames makes none wait, nor does one whose next step would.
+                    // At once unless the stage is behind by many frames and its next step is likely to be short.
                     longest = ended.since(began).max(Nanos(longest.0 - longest.0 / 16));
                     let at_once =
                         !shared.layout.is_behind(&shared.region, stage) || ended.since(since) + longest >= UNTOLD_MAX;

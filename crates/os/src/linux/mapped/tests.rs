@@ -76,7 +76,7 @@ fn what_cannot_be_mapped_is_refused_and_left_as_it_was() {
             .starts_with("it has 5 bytes, not 12000")
     );
     assert_eq!(std::fs::read(path("short")).unwrap(), b"found");
-    // One that was empty stays so, though blocks were taken for it.
+    // An empty file stays empty, though blocks were taken for it.
     std::fs::write(path("empty"), "").unwrap();
     refused(&path("empty"), 1 << 34);
     assert_eq!(std::fs::metadata(path("empty")).unwrap().len(), 0);
