@@ -2,14 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::vectors::widest;
 use crate::saved::Samples;
 
 /// Samples that are filtered at a time: with the line before them they stay in the first-level cache.
 const BLOCK: usize = 256;
 
-/// Number of partial sums of one output. The compiler turns them into vector instructions, and their order is part of
-/// the result: it depends on the number of taps alone.
+/// Number of partial sums of one output, where outputs are left out. The compiler turns them into vector instructions,
+/// and their order is part of the result: it depends on the number of taps alone.
 const LANES: usize = 16;
+
+/// Outputs that are summed up side by side, where none is left out: each has the sum of its taps in their order.
+const TOGETHER: usize = 32;
 
 /// State of a [`Fir`]: its last inputs, and its position between two outputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,31 +66,57 @@ impl Fir {
 
     /// Filters `input`; returns how many samples of `output`, at least [`Fir::outputs_max`] long, it has set.
     pub fn run(&mut self, line: &mut Line, input: &[f32], output: &mut [f32]) -> usize {
-        let mut made = 0;
-        for block in input.chunks(BLOCK) {
-            made += self.block(line, block, &mut output[made..]);
-        }
-        made
+        widest(
+            #[inline(always)]
+            || {
+                let mut made = 0;
+                for block in input.chunks(BLOCK) {
+                    made += self.block(line, block, &mut output[made..]);
+                }
+                made
+            },
+        )
     }
 
+    #[inline(always)]
     fn block(&mut self, line: &mut Line, block: &[f32], output: &mut [f32]) -> usize {
         let past = line.past.0.len();
         self.work[..past].copy_from_slice(&line.past.0);
         self.work[past..past + block.len()].copy_from_slice(block);
-        let mut made = 0;
-        let mut at = line.wait as usize;
-        while at < block.len() {
-            output[made] = dot(&self.taps, &self.work[at..at + self.taps.len()]);
-            made += 1;
-            at += self.every as usize;
+        let first = line.wait as usize;
+        let made = block.len().saturating_sub(first).div_ceil(self.every as usize);
+        let outputs = &mut output[..made];
+        if self.every == 1 {
+            let rows = self.work.windows(self.taps.len() - 1 + TOGETHER).step_by(TOGETHER);
+            for (outputs, samples) in outputs.chunks_mut(TOGETHER).zip(rows) {
+                outputs.copy_from_slice(&side_by_side(&self.taps, samples)[..outputs.len()]);
+            }
+        } else {
+            let kept = self.work.windows(self.taps.len()).skip(first);
+            for (output, samples) in outputs.iter_mut().zip(kept.step_by(self.every as usize)) {
+                *output = dot(&self.taps, samples);
+            }
         }
-        line.wait = (at - block.len()) as u32;
+        line.wait = (first + made * self.every as usize - block.len()) as u32;
         line.past.0.copy_from_slice(&self.work[block.len()..block.len() + past]);
         made
     }
 }
 
+/// Outputs in a row, from as many samples and those of the line before the first.
+#[inline(always)]
+fn side_by_side(taps: &[f32], samples: &[f32]) -> [f32; TOGETHER] {
+    let mut sums = [0.0; TOGETHER];
+    for (tap, samples) in taps.iter().zip(samples.windows(TOGETHER)) {
+        for at in 0..TOGETHER {
+            sums[at] += tap * samples[at];
+        }
+    }
+    sums
+}
+
 /// Sum of products, in lanes that are added pairwise at the end.
+#[inline(always)]
 fn dot(taps: &[f32], samples: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let ((taps, last_taps), (samples, last_samples)) = (taps.as_chunks::<LANES>(), samples.as_chunks::<LANES>());

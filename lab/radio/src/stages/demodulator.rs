@@ -44,13 +44,12 @@ impl Demodulator {
     pub fn filter(&mut self, state: &mut DemodulatorState, input: &[[f32; 2]], output: &mut [f32]) -> usize {
         let mut made = 0;
         for input in input.chunks(BLOCK) {
-            for (sample, iq) in self.block.iter_mut().zip(input) {
-                let angle = state.discriminator.step(*iq);
-                *sample = state.emphasis.step(self.emphasis, angle * self.scale);
+            let block = &mut self.block[..input.len()];
+            state.discriminator.run(input, block);
+            for sample in block.iter_mut() {
+                *sample = state.emphasis.step(self.emphasis, *sample * self.scale);
             }
-            made += self
-                .fir
-                .run(&mut state.line, &self.block[..input.len()], &mut output[made..]);
+            made += self.fir.run(&mut state.line, block, &mut output[made..]);
         }
         made
     }
