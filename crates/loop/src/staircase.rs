@@ -32,6 +32,9 @@ const CALM_MAX: u32 = 320;
 const GIVE: f64 = 0.05;
 /// Below this part of the goal there is slack whatever the other knobs do.
 const SLACK: f64 = 0.8;
+/// Pressure up to which the clock is raised by two steps only. The change of the clock itself widens the spread of the
+/// jobs for a while, and with it the distance from the deadline that a goal of late jobs asks for.
+const NEAR: f64 = 1.5;
 
 /// Range of the share of best-effort work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,8 +49,8 @@ pub struct BestEffortRange {
 #[derive(Clone, Debug)]
 pub(crate) struct Staircase {
     range: BestEffortRange,
-    /// Factor by which a cut lowers the share.
-    cut: f64,
+    /// Whether the share is what the clock leaves of its top.
+    is_of_clock: bool,
     /// Part of the goal below which there is slack.
     slack: f64,
     share: Share,
@@ -55,6 +58,8 @@ pub(crate) struct Staircase {
     pressed: u32,
     /// Windows with slack since the last step back, less some for each beyond the goal.
     calm: u32,
+    /// The largest pressure of these windows.
+    highest: f64,
     /// Whether the share was given back since the last cut.
     returned: bool,
     /// Windows with slack before the next step back.
@@ -68,20 +73,25 @@ impl Staircase {
         let least = Share::clamped(range.least.get().min(range.most.get()));
         Staircase {
             range: BestEffortRange { least, ..range },
-            cut: CUT,
+            is_of_clock: false,
             slack: SLACK,
             share: range.most,
             pressed: 0,
             calm: 0,
+            highest: 0.0,
             returned: true,
             patience: CALM,
             before: Share::ZERO,
         }
     }
 
-    /// The same, but a cut leaves this part of the share.
-    pub fn cutting_to(self, part: f64) -> Staircase {
-        Staircase { cut: part, ..self }
+    /// The same for what the clock leaves of its top. A cut goes to the top, or by two steps where jobs are near their
+    /// goal. A step back goes a third as far as it may: a clock that is lower by a factor makes no job longer by more.
+    pub fn of_clock(self) -> Staircase {
+        Staircase {
+            is_of_clock: true,
+            ..self
+        }
     }
 
     /// The same, but with slack below this part of the goal.
@@ -125,7 +135,7 @@ impl Staircase {
     pub fn go_on(&mut self, share: f64, before: Share) {
         // A fallback soon after another one does not forget the share before that.
         self.before = if self.before > before { self.before } else { before };
-        (self.pressed, self.calm) = (0, 0);
+        (self.pressed, self.calm, self.highest) = (0, 0, 0.0);
         self.resume(share);
     }
 
@@ -139,36 +149,47 @@ impl Staircase {
         // Between slack and the goal nothing is learnt: where jobs vary, such windows come again and again.
         if slack {
             self.calm += 1;
+            self.highest = self.highest.max(pressure);
         } else if pressure > 1.0 {
             self.calm = self.calm.saturating_sub(SETBACK);
         }
         let patience = if self.share < self.before { CALM } else { self.patience };
         if self.pressed >= PRESSED {
-            self.cut();
+            self.cut(pressure);
         } else if self.calm >= patience {
             self.give();
         }
         self.share
     }
 
-    fn cut(&mut self) {
+    fn cut(&mut self, pressure: f64) {
         self.pressed = 0;
         if self.share > self.range.least {
             self.before = Share::ZERO;
-            let (least, lower) = (self.range.least.get(), self.share.get() * self.cut);
+            let (least, lower) = (self.range.least.get(), self.share.get());
+            let lower = match self.is_of_clock {
+                true if pressure <= NEAR => lower - 2.0 * GIVE,
+                true => 0.0,
+                false => lower * CUT,
+            };
             // Within a step of the least share, its last fractions are not worth a cut each.
             self.share = Share::clamped(if lower < least + GIVE { least } else { lower });
             // Several cuts in a row are one failed return.
             if std::mem::take(&mut self.returned) {
                 self.patience = (self.patience * 2).min(CALM_MAX);
             }
-            self.calm = 0;
+            (self.calm, self.highest) = (0, 0.0);
         }
     }
 
     fn give(&mut self) {
-        (self.calm, self.returned) = (0, true);
-        self.share = Share::clamped((self.share.get() + GIVE).min(self.range.most.get()));
+        let clock = 1.0 - self.share.get();
+        let step = match self.is_of_clock {
+            true => (clock * (1.0 - self.highest / self.slack) / 3.0).max(GIVE),
+            false => GIVE,
+        };
+        (self.calm, self.highest, self.returned) = (0, 0.0, true);
+        self.share = Share::clamped((self.share.get() + step).min(self.range.most.get()));
         if self.share == self.range.most {
             self.patience = CALM;
         }

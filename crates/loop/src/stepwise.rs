@@ -50,7 +50,7 @@ impl Stepwise {
         let mut law = Stepwise {
             turns,
             nominal,
-            spared: spared.map(|most| Staircase::new(up_to(most)).cutting_to(0.0).with_slack(SLACK)),
+            spared: spared.map(|most| Staircase::new(up_to(most)).of_clock().with_slack(SLACK)),
             admitted: turns
                 .contains(&KnobId::AdmittedShare)
                 .then(|| Staircase::new(up_to(Share::ONE)).with_slack(SLACK)),
@@ -133,6 +133,53 @@ impl Stepwise {
         }
         if let Some(admitted) = &self.admitted {
             self.held.set(KnobId::AdmittedShare, Some(admitted.share().get()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_platform::{KnobOffer, Provenance, Range};
+    use punctual_units::{CoreId, Hertz};
+
+    use super::*;
+
+    /// Jobs whose time is that of the clock, and of something that no clock changes.
+    #[test]
+    fn the_clock_comes_near_the_least_that_holds_the_goal_and_stays_there() {
+        let steps = (2..=20).map(|hundreds| Hertz::from_mhz(hundreds * 100)).collect();
+        let clock = Range::Clock(ClockOffer::new(steps, Provenance::Simulated));
+        let offers = Offers {
+            machine: "test".into(),
+            cores: vec![CoreId(0)],
+            knobs: vec![KnobOffer {
+                knob: KnobId::CLOCK,
+                range: clock,
+            }],
+            domains: Vec::new(),
+            meters: Vec::new(),
+        };
+        for (by_clock, fixed) in [(0.3, 0.0), (0.5, 0.1), (0.7, 0.2), (0.95, 0.0)] {
+            let mut law = Stepwise::new(ControllerKind::Clock, 1.0, &offers);
+            let (mut clocks, mut late) = (Vec::new(), 0);
+            for window in 0..4000 {
+                let clock = law.knobs().get(KnobId::CLOCK).unwrap();
+                // Windows differ by up to 5 %.
+                let noise = 1.0 + 0.05 * f64::from(window * 37 % 21 - 10) / 10.0;
+                let pressure = (by_clock / clock + fixed) * noise;
+                late += u32::from(pressure > 1.1);
+                clocks.push(clock);
+                law.step(Some(pressure), Share::ZERO);
+            }
+            let mean = |clocks: &[f64]| clocks.iter().sum::<f64>() / clocks.len() as f64;
+            let best = by_clock / (1.0 - fixed);
+            let told = format!(
+                "{by_clock}, {fixed}: {:.2}, {:.2} of {best:.2}",
+                mean(&clocks[..200]),
+                mean(&clocks[1000..])
+            );
+            assert!(mean(&clocks[1000..]) < best + 0.15, "{told}");
+            assert!(late < 20, "{told}: {late} late");
         }
     }
 }
