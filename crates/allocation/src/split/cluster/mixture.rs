@@ -17,6 +17,8 @@ const FLOOR: f64 = 1e-6;
 const CONVERGED: f64 = 1e-3;
 /// Steps of a fit, at most; one that has not converged by then is as good a candidate as its likelihood says.
 const STEPS_MAX: usize = 100;
+/// The exponential of less than this is 0 in a double.
+const UNDERFLOWS: f64 = -746.0;
 /// Weight that a kind without points keeps: its mean is then defined, and its density next to nothing.
 const EMPTY: f64 = 10.0 * f64::EPSILON;
 
@@ -60,11 +62,12 @@ impl Mixture {
         for (i, label) in labels.iter().enumerate() {
             responsibilities[label * points.len() + i] = 1.0;
         }
+        let mut labels = labels.to_vec();
         let mut mixture = Mixture::maximise(points, &responsibilities, kinds);
         let mut likelihood = f64::NEG_INFINITY;
         for step in 1..=STEPS_MAX {
             let before = likelihood;
-            likelihood = mixture.expect(points, &mut responsibilities);
+            likelihood = mixture.expect(points, &mut labels, &mut responsibilities);
             mixture = Mixture::maximise(points, &responsibilities, kinds);
             if (likelihood - before).abs() < CONVERGED {
                 return Fit {
@@ -87,7 +90,7 @@ impl Mixture {
     pub fn label(&self, point: &[f64]) -> usize {
         let mut best = (0, f64::NEG_INFINITY);
         for (number, kind) in self.kinds.iter().enumerate() {
-            let density = kind.log_density(point);
+            let density = kind.log_density(point, best.1);
             if density > best.1 {
                 best = (number, density);
             }
@@ -101,20 +104,29 @@ impl Mixture {
     }
 
     /// Writes each point's probabilities, and returns the mean logarithm of the points' density:
-    /// ln(sum of exp(a_j)) = m + ln(sum of exp(a_j - m)), with m the largest a_j.
-    pub(super) fn expect(&self, points: &Points, responsibilities: &mut [f64]) -> f64 {
+    /// ln(sum of exp(a_j)) = m + ln(sum of exp(a_j - m)), with m the largest a_j. `labels` are guesses of the likeliest
+    /// kinds, and become these: most kinds are so far from a point that a part of the distance tells that their
+    /// probability is 0 in a double, beside that of a near one.
+    pub(super) fn expect(&self, points: &Points, labels: &mut [usize], responsibilities: &mut [f64]) -> f64 {
         let count = points.len().max(1);
-        let mut largest = vec![f64::NEG_INFINITY; points.len()];
-        for (kind, row) in self.kinds.iter().zip(responsibilities.chunks_exact_mut(count)) {
-            for ((point, density), largest) in points.iter().zip(row).zip(&mut largest) {
-                *density = kind.log_density(point);
-                *largest = largest.max(*density);
+        let near = points.iter().zip(&*labels);
+        let near = near.map(|(point, label)| self.kinds[*label].log_density(point, f64::NEG_INFINITY));
+        let mut largest: Vec<f64> = near.collect();
+        for (number, row) in responsibilities.chunks_exact_mut(count).enumerate() {
+            let kind = &self.kinds[number];
+            let known = largest.iter_mut().zip(&mut *labels);
+            for ((point, density), (largest, label)) in points.iter().zip(row).zip(known) {
+                *density = kind.log_density(point, *largest + UNDERFLOWS);
+                if *density > *largest {
+                    (*largest, *label) = (*density, number);
+                }
             }
         }
         let mut sums = vec![0.0; points.len()];
         for row in responsibilities.chunks_exact_mut(count) {
             for ((density, largest), sum) in row.iter_mut().zip(&largest).zip(&mut sums) {
-                *density = (*density - largest).exp();
+                let log = *density - largest;
+                *density = if log < UNDERFLOWS { 0.0 } else { log.exp() };
                 *sum += *density;
             }
         }
@@ -130,7 +142,7 @@ impl Mixture {
         let count = points.len() as f64 + kinds as f64 * EMPTY;
         let kind = |number: usize| {
             let row = &responsibilities[number * points.len()..(number + 1) * points.len()];
-            let of_kind = || points.iter().zip(row);
+            let of_kind = || points.iter().zip(row).filter(|(_, share)| **share != 0.0);
             let weight = EMPTY + of_kind().map(|(_, share)| share).sum::<f64>();
             let mut mean = vec![0.0; dimensions];
             for (point, share) in of_kind() {
@@ -178,8 +190,8 @@ impl MixtureComponent {
         }
     }
 
-    /// ln(w N(point; mu, S)).
-    fn log_density(&self, point: &[f64]) -> f64 {
+    /// ln(w N(point; mu, S)); minus infinity if it is less than `least`.
+    fn log_density(&self, point: &[f64], least: f64) -> f64 {
         let n = self.mean.len();
         let mut square = 0.0;
         for row in 0..n {
@@ -187,6 +199,9 @@ impl MixtureComponent {
             let apart = point.iter().zip(&self.mean).map(|(value, mean)| value - mean);
             let deviations: f64 = line.iter().zip(apart).map(|(whitening, apart)| whitening * apart).sum();
             square += deviations * deviations;
+            if self.offset - 0.5 * square < least {
+                return f64::NEG_INFINITY;
+            }
         }
         self.offset - 0.5 * square
     }

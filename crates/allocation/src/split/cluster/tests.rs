@@ -97,7 +97,7 @@ fn covariance(kind: &MixtureComponent) -> Vec<f64> {
 /// The probability of each kind at `point`; they sum to 1.
 fn probabilities(mixture: &Mixture, point: &[f64]) -> Vec<f64> {
     let mut probabilities = vec![0.0; mixture.kinds.len()];
-    mixture.expect(&Points::new(point.len(), point.to_vec()), &mut probabilities);
+    mixture.expect(&Points::new(point.len(), point.to_vec()), &mut [0], &mut probabilities);
     probabilities
 }
 
