@@ -2,6 +2,7 @@
 //! of the kernel's files.
 
 mod allocations;
+mod campaign;
 #[cfg(unix)]
 mod children;
 pub mod conformance;
@@ -27,6 +28,7 @@ mod waiting;
 mod workers;
 
 pub use allocations::{CountingAllocator, allocations_of};
+pub use campaign::campaign;
 #[cfg(unix)]
 pub use children::{TestChild, copy_program, output, start};
 #[cfg(target_os = "linux")]

@@ -5,15 +5,14 @@ use std::path::Path;
 
 use punctual_custody::recovery;
 
-use crate::{TestChild, wait_until};
+use crate::{TestChild, campaign, wait_until};
 
 /// The environment variable that says how many rounds to try.
 const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";
-const ROUNDS_USUAL: u32 = 20;
 
-/// How many rounds to try.
+/// How many rounds to try: more in `.ci/nightly` and in a virtual machine.
 pub fn rounds() -> u32 {
-    std::env::var(ROUNDS).map_or(ROUNDS_USUAL, |rounds| rounds.parse().unwrap())
+    std::env::var(ROUNDS).map_or_else(|_| campaign(8, 20), |rounds| rounds.parse().unwrap())
 }
 
 /// The guardians that have the ledger in `folder` mapped.
