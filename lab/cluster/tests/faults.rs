@@ -1,6 +1,7 @@
 //! The simulated federation keeps its promises under every fault, and the check finds planted ones.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_cluster_sim::history::Deed;
@@ -49,11 +50,33 @@ fn first(
 
 fn assert_clean(settings: &ClusterSettings, seeds: Range<u64>) {
     let violated = |report: &ClusterReport| report.violation.is_some();
-    if let Some(ClusterReport { seed, violation, .. }) = first(settings, seeds, None, violated) {
-        let what = violation.map_or(String::new(), |violation| violation.to_string());
-        panic!("seed {seed}: {what}\nreplay it: run({settings:?}, {seed}, None, TraceMode::Trace)");
+    if let Some(report) = first(settings, seeds, None, violated) {
+        fail(settings, &report);
     }
 }
+
+fn fail(settings: &ClusterSettings, ClusterReport { seed, violation, .. }: &ClusterReport) {
+    let what = violation
+        .as_ref()
+        .map_or(String::new(), |violation| violation.to_string());
+    panic!("seed {seed}: {what}\nreplay it: run({settings:?}, {seed}, None, TraceMode::Trace)");
+}
+
+/// The runs of seeds `0..CLEAN_SEEDS`, made on all cores, for all tests that look at them.
+static REPORTS: LazyLock<Vec<ClusterReport>> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let of = |seed| run(&ClusterSettings::default(), seed, None, TraceMode::Nothing);
+    let share = |core| move || (core..CLEAN_SEEDS).step_by(cores).map(of).collect::<Vec<_>>();
+    let mut reports: Vec<ClusterReport> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores as u64).map(|core| scope.spawn(share(core))).collect();
+        let made = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a run does not panic"));
+        made.flatten().collect()
+    });
+    reports.sort_by_key(|report| report.seed);
+    reports
+});
 
 #[test]
 fn without_faults_all_is_served() {
@@ -77,7 +100,9 @@ fn without_faults_all_is_served() {
 
 #[test]
 fn hundreds_of_seeds_are_clean() {
-    assert_clean(&ClusterSettings::default(), 0..CLEAN_SEEDS);
+    if let Some(report) = REPORTS.iter().find(|report| report.violation.is_some()) {
+        fail(&ClusterSettings::default(), report);
+    }
 }
 
 #[test]
@@ -99,8 +124,7 @@ fn every_planted_fault_is_found_within_a_thousand_seeds() {
 
 #[test]
 fn everything_happens_that_should_be_survived() {
-    let of = |seed| run(&ClusterSettings::default(), seed, None, TraceMode::Nothing);
-    let reports: Vec<_> = (0..60).map(of).collect();
+    let (reports, others) = REPORTS.split_at(60);
     let times = |count: &dyn Fn(&ClusterReport) -> u64| reports.iter().map(count).sum::<u64>();
     for fault in [
         "one-way cut",
@@ -160,10 +184,13 @@ fn everything_happens_that_should_be_survived() {
     );
     // Rare: a node has to die within a copy.
     let mut parts = times(&|report| report.parts);
-    let mut more = (60..360).map(of);
+    let further = |seed| run(&ClusterSettings::default(), seed, None, TraceMode::Nothing).parts;
+    let mut more = others
+        .iter()
+        .map(|report| report.parts)
+        .chain((CLEAN_SEEDS..360).map(further));
     while parts <= 5 {
-        let report = more.next().expect("six starts with a part of the records");
-        parts += report.parts;
+        parts += more.next().expect("six starts with a part of the records");
     }
     assert!(times(&|report| report.readings) > 1_000, "readings of sensors");
 }
