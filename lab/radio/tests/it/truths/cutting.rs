@@ -17,8 +17,6 @@ fn bits(sound: &[f32]) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
     /// Any lengths, also those that the options refuse because no sample of sound ends with them.
     #[test]
     fn frames_of_all_lengths_give_the_same_bits(

@@ -52,7 +52,8 @@ fn the_shipped_recording_sounds_like_its_reference() {
 
 #[test]
 fn other_stations_sound_like_what_they_send() {
-    for (seed, emphasis) in [(1, 50.0), (2, 50.0), (3, 75.0), (4, 75.0), (5, 0.0)] {
+    let stations = [(1, 50.0), (3, 75.0), (5, 0.0), (2, 50.0), (4, 75.0)];
+    for (seed, emphasis) in stations.into_iter().take(punctual_testing::campaign(3, 5)) {
         let (programme, seconds) = (Programme::new(seed), 2.0);
         let options = Options {
             emphasis,
