@@ -69,6 +69,8 @@ fn real_time(name: &str, period_us: u64, deadline: f64, share: f64) -> TaskSpec 
 /// model.
 fn request(kind: ControllerKind) -> RunRequest {
     let mut request = common::request(PlatformChoice::Sim, kind, 30);
+    // Longer transactions make jobs late beside a task of 10 ms.
+    request.machine = Some(common::machine(4.0));
     let scenario = &mut request.scenario;
     scenario.goal.tasks = TaskGoal::Late(Share::clamped(LATE));
     scenario.control.warm_up = Nanos::from_secs(2);
