@@ -148,8 +148,6 @@ fn start(problem: &Problem) -> Mapping {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
     #[test]
     fn the_best_mapping_is_that_of_brute_force(seed in any::<u64>()) {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);

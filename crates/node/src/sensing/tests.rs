@@ -219,7 +219,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn the_newest_reading_reaches_all_and_no_age_is_told_too_low(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();

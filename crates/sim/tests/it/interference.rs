@@ -50,8 +50,6 @@ fn interference_grows_as_the_clock_falls() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
     #[test]
     fn more_data_intensive_interferers_delay_more(
         cores in 1u32..4,

@@ -36,8 +36,6 @@ fn tasks(guests: u32) -> Vec<(TaskSpec, Program)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn a_core_that_is_lent_and_taken_back_at_any_time(
         flips in prop::collection::vec(1u64..4_000_000, 0..60),

@@ -31,8 +31,6 @@ fn siso(a: f64, b: f64) -> ArxModel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     /// Without steps, actuators are knobs: bit by bit the same law.
     #[test]
     fn a_law_on_bare_actuators_is_the_law_on_knobs(

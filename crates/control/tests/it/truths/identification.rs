@@ -43,8 +43,6 @@ fn distance(x: &[DMatrix<f64>], y: &[DMatrix<f64>]) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn a_record_without_noise_gives_back_the_model(model in stable_arx(1..=3, 0..=1, 1..=3), seed: u64) {
         let record = record(&model, 0.0, seed);

@@ -90,8 +90,6 @@ fn siso(a: f64, b: f64) -> ArxModel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     #[test]
     fn a_constant_disturbance_leaves_no_error(model in stable_arx(1..=3, 0..=1, 1..=1), seed: u64) {
         let mut law = LqrPi::new(&law_for(&model)?, wide(model.inputs().len())).unwrap();

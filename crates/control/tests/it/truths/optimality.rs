@@ -32,8 +32,6 @@ fn cost((a, b, q, r): &Problem, k: &DMatrix<f64>, x: &DMatrix<f64>, samples: usi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
-
     #[test]
     fn the_solution_solves_the_equation(problem in problem()) {
         let (a, b, q, r) = &problem;

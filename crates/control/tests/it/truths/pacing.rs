@@ -61,8 +61,6 @@ impl Parts {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     /// Slowed down, or sped up, from its beginning on: unpaced it is as far off as that, paced it is on its goal.
     #[test]
     fn a_slowed_job_ends_at_its_goal(seed: u64, count in 12usize..32, memory in 0.0..0.4f64, slow in 0.6..1.8f64) {

@@ -22,8 +22,6 @@ fn at_rest(model: &ArxModel, rests: &SteadyState, u: &[f64]) -> Vec<f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     /// What the formula says is where a free run ends.
     #[test]
     fn a_model_comes_to_rest_there(model in stable_arx(1..=3, 0..=1, 1..=3), seed: u64) {

@@ -77,8 +77,6 @@ fn closed(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     /// Steps, periods and noise that the knobs can counter with ease, and gains off by up to two fifths. Beyond, noise
     /// alone swings a loop now and then, and the pause that follows is the price of noticing.
     #[test]
