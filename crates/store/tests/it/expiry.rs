@@ -90,7 +90,6 @@ fn compare(store: &Store<punctual_engines::Lmdb, VirtualOs>, model: &Model, swep
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn a_record_lives_as_long_as_it_was_told_and_is_swept_then(acts in vec(act(), 0..60)) {
         let directory = punctual_testing::shared_folder();

@@ -210,7 +210,6 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn records_of_lmdb_do_so_too(
         plain in map(0..20), temporal in map(0..6), range in (bound(), bound()), moves in moves(),
@@ -268,7 +267,6 @@ fn check_tables(engine: impl Engine, tables: &[Map; 3], range: &Range, moves: &[
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn tables_are_apart(
         tables in [map(0..12), map(0..12), map(0..12)], range in (bound(), bound()), moves in moves(), in_lmdb: bool,
