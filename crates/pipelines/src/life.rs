@@ -617,7 +617,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig {
+            cases: 100 * ProptestConfig::default().cases,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn a_process_has_the_stage_in_the_end_whatever_dies_and_is_asked_for(

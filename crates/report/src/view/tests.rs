@@ -408,6 +408,12 @@ fn the_settings_are_explained_on_any_screen_and_the_key_goes_back() {
 }
 
 proptest! {
+    // A screen is drawn for each key.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.div_ceil(4),
+        ..ProptestConfig::default()
+    })]
+
     /// Whatever is pressed, and however the number of tasks changes, the selected row is on the screen.
     #[test]
     fn the_selected_row_is_shown(
