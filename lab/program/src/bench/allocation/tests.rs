@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use punctual_allocation::RunningJob;
 
 use punctual_evaluation::claims::Verdict;
@@ -5,17 +7,18 @@ use punctual_evaluation::claims::Verdict;
 use super::runs::step;
 use super::*;
 
-fn scaled() -> (ProfileSet, Programs) {
+/// Reading it takes seconds.
+static SCALED: LazyLock<(ProfileSet, Programs)> = LazyLock::new(|| {
     let sets = shipped().unwrap();
     let scaled = sets.into_iter().find(|set| set.name == "scaled").unwrap();
     let programs = Programs::new(&scaled.profiles, Objective::Speed).unwrap();
     (scaled, programs)
-}
+});
 
 #[test]
 fn random_instants_are_of_all_kinds_and_no_policy_is_above_exact() {
-    let (_, programs) = scaled();
-    let instants = Instants::draw(&programs, Pool::PAPER, 4, 2.6, 1);
+    let programs = &SCALED.1;
+    let instants = Instants::draw(programs, Pool::PAPER, 4, 2.6, 1);
     let all: Vec<_> = instants.iter().collect();
     let busy = all.iter().flatten().flatten().count();
     assert!(
@@ -28,7 +31,7 @@ fn random_instants_are_of_all_kinds_and_no_policy_is_above_exact() {
     let progress = |job: &RunningJob<'_>| (0.0..=1.0).contains(&job.progress);
     assert!(all.iter().flatten().flatten().all(progress));
 
-    for of in nearness(&programs, Pool::PAPER, Exact::new(&programs, Pool::PAPER, 4), &instants) {
+    for of in nearness(programs, Pool::PAPER, Exact::new(programs, Pool::PAPER, 4), &instants) {
         let Nearness {
             name,
             of_exact,
@@ -46,8 +49,8 @@ fn random_instants_are_of_all_kinds_and_no_policy_is_above_exact() {
 
 #[test]
 fn a_run_decided_again_ends_with_the_same_split_and_one_of_other_instants_does_not() {
-    let (set, programs) = scaled();
-    let bench = Bench::new(&set, &programs, (4, Pool::PAPER), 2.6, 1).unwrap();
+    let (set, programs) = &*SCALED;
+    let bench = Bench::new(set, programs, (4, Pool::PAPER), 2.6, 1).unwrap();
     for decider in DECIDERS {
         let RecordedRun {
             allocator,
@@ -59,7 +62,7 @@ fn a_run_decided_again_ends_with_the_same_split_and_one_of_other_instants_does_n
             let mut allocator = allocator.clone();
             let mut changed = 0;
             for instant in instants {
-                changed += u64::from(step(&mut allocator, &programs, &instant.cores(), instant.now));
+                changed += u64::from(step(&mut allocator, programs, &instant.cores(), instant.now));
             }
             (changed, allocator.plan().clone())
         };
