@@ -12,7 +12,7 @@ use punctual_engines::lmdb::{FORMAT, LmdbOptions, Verify, VerifyProgress};
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
-use punctual_testing::VirtualOs;
+use punctual_testing::{VirtualOs, wait_until};
 use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 
 const OPTIONS: LmdbOptions = LmdbOptions {
@@ -591,7 +591,10 @@ fn an_update_that_meets_a_full_disk_waits_and_is_not_lost() {
 fn a_read_only_store_is_refused_with_the_remedy() {
     let ran = on_small_disk(4 << 20, |disk| {
         put(&open(disk).unwrap(), b"key", b"value").unwrap();
-        assert!(mount(disk, libc::MS_REMOUNT | libc::MS_RDONLY, ""), "remount read-only");
+        // A child that another test has just forked keeps the store's files open until it begins its program.
+        wait_until("remounted read-only", || {
+            mount(disk, libc::MS_REMOUNT | libc::MS_RDONLY, "")
+        });
         let error = open(disk).map(drop).unwrap_err();
         assert!(matches!(error, EngineError::ReadOnly { .. }), "{error:?}");
         assert!(error.to_string().contains("write permission"), "{error}");
