@@ -77,10 +77,8 @@ pub(super) struct Staleness {
 impl Staleness {
     /// Every object is stale: nothing has been admitted yet.
     pub fn new(sensors: &[SensorSpec], margin: Nanos) -> Self {
-        let mut gaps = Gaps::new(sensors.len());
-        (0..sensors.len()).for_each(|sensor| gaps.set(sensor, Some(ALWAYS)));
         Staleness {
-            gaps,
+            gaps: Gaps::filled(sensors.len(), ALWAYS),
             expires: vec![Time::ZERO; sensors.len()].into(),
             due: DueHeap::new(sensors.len()),
             within_reach: sensors.iter().map(|spec| within_reach(spec, margin)).collect(),

@@ -85,6 +85,28 @@ impl Gaps {
         }
     }
 
+    /// As [`Gaps::new`], with the same gap, which must not be empty, for each sensor. Set one by one, they would make
+    /// the tree anew for every few of them.
+    pub fn filled(sensors: usize, gap: Gap) -> Self {
+        let mut gaps = Gaps::new(sensors);
+        gaps.gaps.fill(Some(gap));
+        let starts = (sensors..2 * sensors).map(|number| (gap.from, number as u32));
+        let ends = starts.chain((0..sensors).map(|number| (gap.to, number as u32)));
+        let ends: Vec<Key> = ends.collect();
+        for (block, keys) in ends.chunks(JOINED).enumerate() {
+            if block > 0 {
+                let ends = gaps
+                    .spare
+                    .pop()
+                    .expect("any two neighbours have more than `JOINED` ends");
+                gaps.blocks.push(Block { first: keys[0], ends });
+            }
+            gaps.blocks[block].ends.extend(keys);
+            gaps.sum_up(block);
+        }
+        gaps
+    }
+
     /// The sensor's gap. O(1).
     pub fn get(&self, sensor: usize) -> Option<Gap> {
         self.gaps[sensor]
@@ -270,6 +292,31 @@ mod tests {
                 let span = Gap { from: Time(from), to: Time(from + length) };
                 prop_assert_eq!(gaps.deepest(span), deepest(&list, span));
             }
+        }
+    }
+
+    #[test]
+    fn gaps_made_together_are_those_set_one_by_one() {
+        let span = |from, to| Gap {
+            from: Time(from),
+            to: Time(to),
+        };
+        for sensors in [0, 1, 23, 24, 25, 48, 49, 1000] {
+            let mut filled = Gaps::filled(sensors, span(5, 10));
+            let mut one_by_one = Gaps::new(sensors);
+            (0..sensors).for_each(|sensor| one_by_one.set(sensor, Some(span(5, 10))));
+            for sensor in 0..sensors {
+                for asked in [span(0, 5), span(0, 6), span(9, 10), span(10, 20), span(0, 20)] {
+                    assert_eq!(filled.deepest(asked), one_by_one.deepest(asked));
+                }
+                assert_eq!(filled.get(sensor).map(|gap| gap.from), Some(Time(5)));
+                let moved = (sensor % 3 > 0).then(|| span(sensor as u64 % 7, 15));
+                filled.set(sensor, moved);
+                one_by_one.set(sensor, moved);
+            }
+            (0..sensors).for_each(|sensor| filled.set(sensor, None));
+            assert_eq!((filled.deepest(span(0, 20)), filled.blocks.len()), (0, 1));
+            assert!(filled.totals.iter().all(|total| *total == Total::default()));
         }
     }
 
