@@ -39,6 +39,7 @@ use punctual_os::linux::{poll_entry, thread::set_policy};
 
 use super::ledger::{Handle, HolderId, Ledger};
 use super::mounts::mount_points;
+use super::recovery::{RUN_SOCKET, SocketName};
 use super::undo::{Patience, write_file};
 use super::{heirs, last_error, refused};
 use crate::Refusal;
@@ -54,6 +55,8 @@ const FDS_MAX: libc::c_int = 65_536;
 const REPLACEMENTS_MAX: u32 = 1000;
 /// Pause of the watching thread between two replacements.
 const REPLACEMENT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+/// Longest wait of a guardian for a process whose pipe is closed to close its sockets as well: it may live on.
+const SOCKET_WAIT_MS: libc::c_int = 1000;
 /// Stack of the watching thread, in bytes: small, because memory may be locked.
 const WATCH_STACK: usize = 64 * 1024;
 /// Upper bound on the control group hierarchies that a guardian leaves: more than the kernel has controllers.
@@ -156,6 +159,8 @@ struct Kit<'a> {
     process: RawFd,
     /// The files that move the guardian into the topmost control groups.
     groups: &'a [CString],
+    /// The socket at which the process reports on its run.
+    socket: Option<SocketName>,
 }
 
 impl Guardian {
@@ -167,13 +172,14 @@ impl Guardian {
             refused(what, why, remedy)
         };
         let (read_end, write_end) = pipe().map_err(refusal)?;
-        let (process, groups) = (pidfd_of_this_process(), topmost_groups());
+        let (process, groups, socket) = (pidfd_of_this_process(), topmost_groups(), run_socket(ledger));
         let kit = Kit {
             ledger: ledger.handle(),
             holder,
             pipe: read_end.as_raw_fd(),
             process: process.as_ref().map_or(-1, AsRawFd::as_raw_fd),
             groups: &groups,
+            socket,
         };
         let blocked = SignalsBlocked::new(); // the guardian inherits the mask, so that no signal kills it early
         // SAFETY: the child calls nothing but `become_guardian`, which makes plain system calls and never returns.
@@ -208,6 +214,12 @@ impl Guardian {
             unsafe { libc::write(self.pipe.as_raw_fd(), DONE.as_ptr().cast(), DONE.len()) };
         }
     }
+}
+
+fn run_socket(ledger: &Ledger) -> Option<SocketName> {
+    let name = RUN_SOCKET.join(&std::process::id().to_string());
+    let path = std::path::absolute(ledger.folder()?.join(name)).ok()?;
+    SocketName::of(&path).ok()
 }
 
 /// The files that move a process into the topmost group of each hierarchy.
@@ -273,8 +285,15 @@ extern "C" fn become_guardian(kit: &Kit<'_>) -> ! {
         leave_the_parent(kit);
     }
     // A negative descriptor is skipped by poll.
-    if wait_for_the_end(PIPE, if kit.process < 0 { -1 } else { PROCESS }) == End::Died {
+    let process = if kit.process < 0 { -1 } else { PROCESS };
+    if wait_for_the_end(PIPE, process) == End::Died {
         put_back(kit); // failures have no caller to return to
+        if let Some(socket) = &kit.socket {
+            // The pipe of a process that dies may be closed before its sockets are.
+            // SAFETY: one valid entry.
+            unsafe { libc::poll(&mut poll_entry(process, libc::POLLIN), 1, SOCKET_WAIT_MS) };
+            socket.remove_left_over();
+        }
     }
     // SAFETY: ends this process.
     unsafe { libc::_exit(0) }

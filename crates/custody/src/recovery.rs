@@ -6,23 +6,85 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use punctual_units::CoreId;
 use serde::{Deserialize, Serialize};
 
 use super::core_mask::CoreMask;
-use super::heirs;
 use super::journal::left_changed;
 use super::ledger::{self, Kind, LEFT, Ledger, NOT_OURS, Table};
 use super::stat;
 use super::undo::Patience;
+use super::{heirs, last_error};
 use crate::Refusal;
 
 pub use super::ledger::{AnnouncedTask, FOLDER, folder};
 
 /// Folder of the superuser's ledger (file-hierarchy(7)).
 pub const SYSTEM: &str = ledger::SYSTEM;
+
+/// Name of the socket in [`folder`] at which a process reports on its run, around the number of the process. The
+/// guardian removes that of a process that was killed.
+pub const RUN_SOCKET: [&str; 2] = ["run-", ".socket"];
+
+/// Name of a socket in the file system, with which a forked child makes plain system calls only.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketName(libc::sockaddr_un);
+
+impl SocketName {
+    /// Takes `path` as a socket's name.
+    ///
+    /// # Errors
+    /// The path is too long for a socket.
+    pub fn of(path: &Path) -> io::Result<SocketName> {
+        // SAFETY: all zeros are a valid address.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        { address.sun_path.iter_mut().zip(bytes) }.for_each(|(to, from)| *to = *from as libc::c_char);
+        Ok(SocketName(address))
+    }
+
+    /// Connects without waiting: a process that is stopped accepts no connection, until there is no room for another
+    /// one (`WouldBlock`).
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn connect(&self) -> io::Result<OwnedFd> {
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: plain numbers; a new descriptor is ours; the address has that size.
+        unsafe {
+            let socket = libc::socket(libc::AF_UNIX, kind, 0);
+            if socket < 0 {
+                return Err(last_error());
+            }
+            let socket = OwnedFd::from_raw_fd(socket);
+            let size = size_of_val(&self.0) as libc::socklen_t;
+            match libc::connect(socket.as_raw_fd(), (&raw const self.0).cast(), size) {
+                0 => Ok(socket),
+                _ => Err(last_error()),
+            }
+        }
+    }
+
+    /// Removes the socket if no process listens there any more.
+    pub fn remove_left_over(&self) {
+        if self
+            .connect()
+            .is_err_and(|why| why.kind() == ErrorKind::ConnectionRefused)
+        {
+            // SAFETY: the path ends in NUL. Another process may have removed it.
+            unsafe { libc::unlink(self.0.sun_path.as_ptr()) };
+        }
+    }
+}
 
 /// A process in the ledger, with its cores and changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

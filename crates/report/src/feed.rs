@@ -9,7 +9,7 @@
 //!
 //! **Bounds.** `READERS_MAX` readers, the next one waits; the size of a state does not depend on the run's length.
 //! A request has `REQUEST_MAX` bytes, and no more are read in one turn. Sockets are open to their user and to the
-//! superuser. The socket of a process that was killed is removed by the next run.
+//! superuser. The socket of a process that was killed is removed by its guardian, or by the next run.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, DirEntry, Permissions};
@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use punctual_platform::linux::recovery;
+use punctual_platform::linux::recovery::{self, RUN_SOCKET, SocketName};
 use punctual_runtime::report::UserRequest;
 use punctual_workload::Problems;
 use serde::de::DeserializeOwned;
@@ -48,8 +48,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 2 });
 /// Longest wait at the end of a run for readers that have not taken all.
 const END_WAIT_MAX: Duration = Duration::from_millis(500);
-/// Names of sockets, around the number of the process.
-const NAME: [&str; 2] = ["run-", ".socket"];
 /// Begin of a socket's name before it listens.
 const UNREADY: &str = "new-run-";
 /// Most entries of a folder that are looked at.
@@ -85,14 +83,14 @@ impl RunFeed {
     /// # Errors
     /// The error of the system; the folder belongs to another user.
     pub fn start(folder: &Path, name: &str, asks: SyncSender<UserRequest>) -> io::Result<RunFeed> {
-        let named = |begin| folder.join(format!("{begin}{}{}", std::process::id(), NAME[1]));
-        let (path, unready) = (named(NAME[0]), named(UNREADY));
+        let named = |begin| folder.join(format!("{begin}{}{}", std::process::id(), RUN_SOCKET[1]));
+        let (path, unready) = (named(RUN_SOCKET[0]), named(UNREADY));
         // Before a folder is made: the path may be too long for a socket.
         let address = SocketAddr::from_pathname(&unready)?;
         let is_made = !folder.exists();
         DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         punctual_jobs::user_of(folder, false)?;
-        sockets(folder).for_each(|(_, path)| remove_left_over(&path));
+        { sockets(folder).filter_map(|(_, path)| SocketName::of(&path).ok()) }.for_each(|name| name.remove_left_over());
         // A process that had the same number may have been killed here.
         let _ = fs::remove_file(&unready);
         let listener = UnixListener::bind_addr(&address)?;
@@ -158,25 +156,15 @@ fn sockets(folder: &Path) -> impl Iterator<Item = (u32, PathBuf)> + use<> {
     });
     found.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
-        let process = name.strip_prefix(NAME[0])?.strip_suffix(NAME[1])?;
+        let process = name.strip_prefix(RUN_SOCKET[0])?.strip_suffix(RUN_SOCKET[1])?;
         Some((process.parse().ok()?, entry.path()))
     })
 }
 
-/// Connects without waiting: a process that is stopped accepts no reader, until there is no room for another one
-/// (`WouldBlock`).
 fn connect(path: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::from(mio::net::UnixStream::connect(path)?);
+    let stream = UnixStream::from(SocketName::of(path)?.connect()?);
     stream.set_nonblocking(false)?;
     Ok(stream)
-}
-
-/// Removes a socket at which no process listens any more.
-fn remove_left_over(path: &Path) {
-    if connect(path).is_err_and(|why| why.kind() == ErrorKind::ConnectionRefused) {
-        // Another process may have removed it.
-        let _ = fs::remove_file(path);
-    }
 }
 
 /// A connection of another process, and the bytes that it has not taken.

@@ -81,6 +81,8 @@ pub(crate) struct Ledger {
     lock: File,
     /// Excludes threads that share the descriptor, between which the file's lock does not distinguish.
     threads: Mutex<()>,
+    /// Folder of the file; `None` for an unnamed ledger.
+    folder: Option<PathBuf>,
 }
 
 /// The folder of this user's ledger: the one that the environment names ([`FOLDER`]); `/run/punctual` for the
@@ -130,7 +132,8 @@ impl Ledger {
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&path);
         let file = options.map_err(cannot)?;
-        let ledger = Ledger::map(file).map_err(cannot)?;
+        let mut ledger = Ledger::map(file).map_err(cannot)?;
+        ledger.folder = Some(folder.to_owned());
         ledger.prepare(&path)?;
         Ok(ledger)
     }
@@ -203,7 +206,12 @@ impl Ledger {
             mapping,
             lock: again?,
             threads: Mutex::new(()),
+            folder: None,
         })
+    }
+
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// The mapped image; any bytes are a valid one.

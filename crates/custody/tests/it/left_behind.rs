@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use punctual_custody::journal::Journal;
-use punctual_custody::recovery;
+use punctual_custody::recovery::{self, RUN_SOCKET};
 use punctual_testing::neighbours::{Way, draw, end, guardians, kill, rounds, wait_for_guardians};
 use punctual_testing::{CHILD_MAX, TestChild, machine, wait_ok, wait_until};
 use punctual_units::CoreId;
@@ -187,6 +188,38 @@ fn play_round(seed: &mut u64, round: &str) {
             unchanged()
         });
     }
+}
+
+/// So `punctual top` lists no dead process.
+#[test]
+fn a_process_that_is_killed_leaves_no_socket() {
+    let (files, ledger) = (files(), tempfile::tempdir().unwrap());
+    let neighbour = start(files.path(), ledger.path(), 1, "powersave");
+    let socket = |process: u32| ledger.path().join(RUN_SOCKET.join(&process.to_string()));
+    let [own, other] = [neighbour.child.id(), std::process::id()].map(socket);
+    for path in [&own, &other] {
+        drop(UnixListener::bind(path).unwrap());
+    }
+    end(neighbour.child, Way::Killed, ledger.path());
+    wait_until("the guardian removes the socket", || !own.exists());
+    assert!(other.exists(), "of another process");
+}
+
+/// As a guardian also ends where changes of a process that goes on could not be undone.
+#[test]
+fn a_process_that_lives_keeps_its_socket() {
+    let (files, ledger) = (files(), tempfile::tempdir().unwrap());
+    let socket = ledger.path().join(RUN_SOCKET.join(&std::process::id().to_string()));
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let journal = Journal::open_in(ledger.path(), true).unwrap();
+    wait_for_guardians(ledger.path());
+    let file = files.path().join("governor");
+    journal.write(&file, "powersave").unwrap();
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    drop(journal);
+    wait_until("no guardian", || guardians(ledger.path()).is_empty());
+    assert!(socket.exists());
 }
 
 #[test]
