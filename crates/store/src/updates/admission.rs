@@ -125,7 +125,7 @@ impl Admission {
     /// Admits everything until the knob is set; no reading has been seen.
     pub fn new(sensors: &[SensorSpec], options: &AdmissionOptions) -> Self {
         let stale_max = stale_max(options.minimum_fresh, sensors.len());
-        let least = LeastShare::new(sensors, options.margin, options.minimum_fresh);
+        let mut least = LeastShare::new(sensors, options.margin, options.minimum_fresh);
         Admission {
             stale_max,
             margin: options.margin,

@@ -19,8 +19,9 @@ use super::SensorSpec;
 use super::admission::stale_max;
 use super::freshness::within_reach;
 
-/// Halvings of the range 0..1: finds the share to one in a million.
-const HALVINGS: u32 = 20;
+/// Halvings of the range 0..1: finds the share to one in 4096, from above. It took a sixth of the control thread's time
+/// to find it to one in a million.
+const HALVINGS: u32 = 12;
 
 /// Least interval between two looks at the delay of installations.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
@@ -41,6 +42,8 @@ pub(super) struct LeastShare {
     /// Longest delay that is made up for: half of what the most patient objects that the minimum needs can wait beyond
     /// their period. A longer one comes from overload, which more updates would only add to.
     delay_max: Nanos,
+    /// The margin of the last answer, and that answer.
+    known: Option<(Nanos, f64)>,
 }
 
 impl LeastShare {
@@ -61,13 +64,21 @@ impl LeastShare {
             minimum,
             margin,
             delay_max: least_patient.map_or(Nanos::ZERO, |patience| patience.scaled(0.5)),
+            known: None,
         }
     }
 
     /// The share where installations take this long, or the agreed margin if that is longer; 1 if no share is enough.
     /// O(K) for K kinds of sensors.
-    pub fn with_delay(&self, delay: Nanos) -> f64 {
+    pub fn with_delay(&mut self, delay: Nanos) -> f64 {
         let margin = delay.min(self.delay_max).max(self.margin);
+        match self.known {
+            Some((known, share)) if known == margin => share,
+            _ => self.known.insert((margin, self.with_margin(margin))).1,
+        }
+    }
+
+    fn with_margin(&self, margin: Nanos) -> f64 {
         let enough = |share: f64| self.mean_fresh(margin, share) >= self.minimum.get();
         if enough(0.0) {
             return 0.0;
@@ -217,8 +228,9 @@ mod tests {
     fn a_value_that_is_valid_for_two_periods_needs_a_quarter_of_its_updates_for_half_of_the_objects() {
         let sensors = sensors(&[(1000, 2.0); 10]);
         let least = |minimum| least_share(&sensors, Nanos::ZERO, Share::clamped(minimum));
-        assert!((least(0.5) - 0.25).abs() < 1e-5, "{}", least(0.5));
-        assert!((least(1.0) - 0.5).abs() < 1e-5, "{}", least(1.0));
+        // From above, to one in 4096.
+        assert!((0.25..0.2503).contains(&least(0.5)), "{}", least(0.5));
+        assert!((0.5..0.5003).contains(&least(1.0)), "{}", least(1.0));
         assert_eq!(least(0.0), 0.0);
     }
 
@@ -226,8 +238,8 @@ mod tests {
     fn a_value_that_is_valid_for_one_period_needs_as_many_updates_as_there_are_fresh_objects() {
         let sensors = sensors(&[(1000, 1.0); 10]);
         let least = |minimum| least_share(&sensors, Nanos::ZERO, Share::clamped(minimum));
-        assert!((least(0.5) - 0.5).abs() < 1e-5, "{}", least(0.5));
-        assert!((least(0.9) - 0.9).abs() < 1e-5, "{}", least(0.9));
+        assert!((0.5..0.5003).contains(&least(0.5)), "{}", least(0.5));
+        assert!((0.9..0.9003).contains(&least(0.9)), "{}", least(0.9));
     }
 
     #[test]
@@ -253,7 +265,7 @@ mod tests {
         #[test]
         fn a_longer_delay_needs_more_updates_up_to_a_bound(delay in 0..2_000_000_000u64, more in 0..2_000_000_000u64) {
             let sensors = sensors(&[(50_000_000, 2.0), (100_000_000, 2.0), (300_000_000, 2.0), (500_000_000, 2.0)]);
-            let least = LeastShare::new(&sensors, Nanos::from_millis(10), Share::clamped(0.5));
+            let mut least = LeastShare::new(&sensors, Nanos::from_millis(10), Share::clamped(0.5));
             let [shorter, longer] = [delay, delay + more].map(|delay| least.with_delay(Nanos(delay)));
             prop_assert!(shorter <= longer && longer < 0.9, "{shorter} {longer}");
         }
