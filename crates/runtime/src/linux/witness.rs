@@ -14,9 +14,9 @@ use punctual_store::permit::WaitedFor;
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobMeasurements, JobOutcome};
 
-use super::PROBE_PRIORITY;
 use super::known::JobFacts;
 use super::shared::protection;
+use super::{CONTROL_PRIORITY, FEEDER_PRIORITY, PROBE_PRIORITY};
 use crate::causes::{CULPRITS_MAX, Evidence};
 use crate::report::{Activity, Culprit, FilledCore, Protection};
 
@@ -42,6 +42,9 @@ const NAMED_SHARE: f64 = 0.05;
 
 /// Wait of the control thread for its core in such a second, if the kernel throttled it.
 const THROTTLED: Nanos = Nanos::from_millis(10);
+
+/// Wait of a thread below it, which is ready for most of the time that the kernel throttles, 50 ms of such a second.
+const THROTTLED_BELOW: Nanos = Nanos::from_millis(30);
 
 /// Wait of a thread of highest priority from which it may have been throttled: only then a core is examined, as that
 /// takes a millisecond.
@@ -76,9 +79,8 @@ pub(super) struct Witness<'p> {
     /// When the cores were last examined for that, and their times then.
     filled_at: Time,
     times_then: Vec<CoreTimes>,
-    /// Core of the control thread, its account of waits, and how long it had waited then.
-    own: Option<(CoreId, RunQueue)>,
-    waited: Nanos,
+    /// Threads of this run that throttling, each other and other processes alone keep from their cores.
+    above: Vec<ThreadAbove>,
     /// Earliest time for examining the next late job.
     looks_again: Time,
     names: Vec<(Tid, String)>,
@@ -88,30 +90,71 @@ pub(super) struct Witness<'p> {
 impl<'p> Witness<'p> {
     /// The witness of `core`, on which `probe` runs if the kernel allowed it.
     pub(super) fn new(core: CoreId, probe: Option<&'p GapProbe>) -> Witness<'p> {
-        Witness {
+        let mut witness = Witness {
             probe,
             core,
             threads: probe.map(GapProbe::tid).into_iter().collect(),
             stat: Stat::open(&KernelTree::default()).ok(),
             filled_at: LinuxOs.now(),
             ..Witness::default()
-        }
+        };
+        // Waits of the probe are gaps, which are seen otherwise.
+        witness.watch_above(core, probe.map(GapProbe::tid), false);
+        witness
     }
 
-    /// Notes that the calling thread, the control thread, runs on `core`: nothing but throttling keeps it from there.
+    /// Notes that the calling thread, the control thread, runs on `core`.
     pub(super) fn runs_on(&mut self, core: CoreId) {
-        self.own = RunQueue::of_this_thread().map(|queue| (core, queue));
+        self.watch_above(core, Some(Tid::current()), true);
     }
 
     /// Adds to the counted CPU time those of the real-time `threads` that run on the probe's core.
     pub(super) fn count(&mut self, threads: impl IntoIterator<Item = (CoreId, Tid)>) {
-        let here = threads.into_iter().filter(|(core, _)| *core == self.core);
-        for (_, thread) in here {
+        for (core, thread) in threads {
+            // The control thread wakes in step with the kernel's throttling, and may never meet it; the feeder does.
+            if scheduling(thread).is_ok_and(|it| it.rank() >= FEEDER_PRIORITY) {
+                self.watch_above(core, Some(thread), true);
+            }
             // A thread that reports two tasks comes twice.
-            if !self.threads.contains(&thread) {
+            if core == self.core && !self.threads.contains(&thread) {
                 self.threads.push(thread);
             }
         }
+    }
+
+    fn watch_above(&mut self, core: CoreId, thread: Option<Tid>, waits: bool) {
+        let Some(thread) = thread.filter(|it| self.above.iter().all(|known| known.thread != *it)) else {
+            return;
+        };
+        let queue = RunQueue::of(std::process::id() as i32, thread).filter(|_| waits);
+        let rank = scheduling(thread).map_or(0, Scheduling::rank);
+        let (waited, used) = (Nanos::ZERO, Nanos::ZERO);
+        let mut new = ThreadAbove {
+            core,
+            thread,
+            rank,
+            queue,
+            waited,
+            used,
+        };
+        new.since_last();
+        self.above.push(new);
+    }
+
+    /// How long threads of this run have waited since the last call for each of their cores while none of their own
+    /// rank or above had it; those below the control thread only if the kernel may have throttled them.
+    fn kept_off(&mut self) -> Vec<(CoreId, Nanos)> {
+        let spans: Vec<(Nanos, Nanos)> = self.above.iter_mut().map(ThreadAbove::since_last).collect();
+        let kept = |(number, it): (usize, &ThreadAbove)| {
+            it.queue.as_ref()?;
+            let others = { self.above.iter().enumerate() }
+                .filter(|(other, by)| *other != number && by.core == it.core && by.rank >= it.rank);
+            let by_others = others.map(|(other, _)| spans[other].1).sum();
+            let waited = spans[number].0.saturating_sub(by_others);
+            let may_be_throttled = it.rank >= CONTROL_PRIORITY || waited >= THROTTLED_BELOW;
+            Some((it.core, if may_be_throttled { waited } else { Nanos::ZERO }))
+        };
+        self.above.iter().enumerate().filter_map(kept).collect()
     }
 
     /// Adds a task on `core`; its late jobs are explained if it is `judged` by a deadline. Returns the reason the first
@@ -158,23 +201,17 @@ impl<'p> Witness<'p> {
     /// Finds real-time threads of other processes that have filled a core since the last such look.
     fn look_for_filled_cores(&mut self, now: Time) {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let waited = self
-            .own
-            .as_ref()
-            .and_then(|(_, queue)| queue.waited())
-            .unwrap_or_default();
-        let kept_off = waited.saturating_sub(self.waited);
-        let own_core = self.own.as_ref().map(|(core, _)| *core);
-        let throttled = own_core.filter(|_| kept_off >= THROTTLED);
-        self.waited = waited;
+        let waits = self.kept_off();
         let passed = now.since(self.filled_at);
         for (core, switches) in &self.switches {
             let busy = |times: &[CoreTimes]| times_of(*core, times).map(|times| times.busy);
             let is_idle = busy(&self.times)
                 .zip(busy(&self.times_then))
                 .is_some_and(|(busy, then)| busy.saturating_sub(then) < passed.scaled(FULL_SHARE));
+            let here = waits.iter().filter(|(other, _)| other == core);
+            let kept_off = here.map(|(_, waited)| *waited).max();
             let gap = match self.probe {
-                _ if own_core == Some(*core) => kept_off,
+                _ if kept_off.is_some() => kept_off.unwrap_or_default(),
                 Some(probe) if *core == self.core => probe.longest_gap(self.filled_at, now).max(probe.since_wake(now)),
                 _ => KEPT_OFF,
             };
@@ -187,7 +224,7 @@ impl<'p> Witness<'p> {
             // throttled this core.
             let rank = |thread| match scheduling(thread) {
                 Ok(scheduling) => Some(scheduling.rank()),
-                Err(_) => (throttled != Some(*core)).then_some(0),
+                Err(_) => (kept_off < Some(THROTTLED)).then_some(0),
             };
             let Some(most) = fullest(&turns, own, self.filled_at, now, rank) else {
                 continue;
@@ -378,6 +415,28 @@ impl<'p> Witness<'p> {
     }
 }
 
+/// A thread of this run with the feeder's priority or above, or the control thread.
+struct ThreadAbove {
+    core: CoreId,
+    thread: Tid,
+    rank: u8,
+    /// Account of its waits; `None` where they do not count.
+    queue: Option<RunQueue>,
+    /// How long it had waited for its core, and had it, at the last look.
+    waited: Nanos,
+    used: Nanos,
+}
+
+impl ThreadAbove {
+    /// How long it has waited for its core, and had it, since the last call.
+    fn since_last(&mut self) -> (Nanos, Nanos) {
+        let (waited, used) = (self.waited, self.used);
+        self.waited = { self.queue.as_ref() }.and_then(RunQueue::waited).unwrap_or(waited);
+        self.used = cpu_time_of(self.thread).unwrap_or(used);
+        (self.waited.saturating_sub(waited), self.used.saturating_sub(used))
+    }
+}
+
 /// A thread that had the core while a job was ready.
 struct Preemptor {
     taken: PreemptingThread,
@@ -465,7 +524,95 @@ fn times_of(core: CoreId, times: &[CoreTimes]) -> Option<CoreTimes> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+
+    use punctual_os::linux::thread::{process_cpu_time_of, set_scheduling};
+    use punctual_platform::linux::thread::{allowed_cores, pin, pin_thread, real_time, thread_cpu_time};
+    use punctual_testing::{CHILD_MAX, machine, wait_until};
+
     use super::*;
+
+    /// Whether a program that fills `core` at `priority` is named, beside a feeder that waits for it, and a
+    /// control thread that has it for `load`. An error where the rights for that are missing.
+    fn is_named(core: CoreId, priority: u8, load: Nanos) -> Result<bool, String> {
+        let mut witness = Witness::default();
+        if let Some(refusal) = witness.watch_core(core) {
+            return Err(format!("{refusal:?}"));
+        }
+        // A thread there that acts each time that it is asked, and answers then.
+        let on_core = |priority, mut act: Box<dyn FnMut() + Send>| {
+            let (ask, asked) = channel::<()>();
+            let (answer, answers) = channel();
+            std::thread::spawn(move || {
+                let is_placed = pin(core).and_then(|()| real_time(priority)).is_ok();
+                while is_placed && answer.send(Tid::current()).is_ok() && asked.recv().is_ok() {
+                    act();
+                }
+            });
+            (ask, answers)
+        };
+        let lost = |_| "no real-time rights".to_string();
+        let (wake, fed) = on_core(FEEDER_PRIORITY, Box::new(|| ()));
+        let (burst, over) = on_core(
+            CONTROL_PRIORITY,
+            Box::new(move || {
+                wake.send(()).unwrap();
+                let end = thread_cpu_time() + load;
+                while thread_cpu_time() < end {}
+            }),
+        );
+        for thread in [&fed, &over] {
+            witness.count([(core, thread.recv().map_err(lost)?)]);
+        }
+        let mut spin = Command::new("sh");
+        let spinner = punctual_testing::start(spin.args(["-c", "while :; do :; done"]), CHILD_MAX).unwrap();
+        let main = Tid(spinner.id() as i32);
+        let placed = pin_thread(main, &[core]).and_then(|()| set_scheduling(main, Scheduling::Fifo(priority)));
+        placed.map_err(|why| why.to_string())?;
+        let spins = |for_at_least: Nanos| {
+            let had = || process_cpu_time_of(spinner.id()).unwrap();
+            let end = had() + for_at_least;
+            wait_until("the program spins", || had() >= end);
+        };
+        spins(LOAD.scaled(0.5));
+        witness.kept_off();
+        witness.filled_at = LinuxOs.now();
+        burst.send(()).unwrap();
+        over.recv().unwrap();
+        spins(LOAD);
+        let now = LinuxOs.now();
+        // SAFETY: plain numbers; the child has not been waited for.
+        unsafe { libc::kill(main.0, libc::SIGSTOP) };
+        // The feeder's wait counts once it is over.
+        fed.recv().unwrap();
+        witness.look_for_filled_cores(now);
+        Ok(!witness.filled_cores().is_empty())
+    }
+
+    /// Load of a test on a core, far below the time after which the kernel throttles it.
+    const LOAD: Nanos = Nanos::from_millis(60);
+
+    /// The control thread alone may never meet the kernel's throttling, for which a program above the feeder stands.
+    #[test]
+    fn a_program_is_named_where_the_feeder_waits_for_others_than_the_control_thread() {
+        let _machine = machine();
+        let &[core, elsewhere, ..] = allowed_cores().as_slice() else {
+            return eprintln!("skipped: two cores are needed");
+        };
+        pin(elsewhere).unwrap();
+        // Other load may hide it once.
+        let some = |priority, load, wanted: bool| {
+            let mut rounds = (0..3).map(|_| is_named(core, priority, load));
+            rounds.find(|named| *named != Ok(!wanted))
+        };
+        for (priority, load, wanted) in [(FEEDER_PRIORITY + 1, Nanos::ZERO, true), (20, LOAD, false)] {
+            match some(priority, load, wanted) {
+                Some(Err(why)) => return eprintln!("skipped: {why}"),
+                named => assert_eq!(named, Some(Ok(wanted)), "at {priority}"),
+            }
+        }
+    }
 
     #[test]
     fn a_thread_of_another_process_that_fills_a_core_is_found() {
