@@ -230,6 +230,13 @@ impl Collector {
         }
     }
 
+    /// Records that the first `jobs` jobs of `task` have begun, on a machine that reports releases.
+    pub fn begun(&mut self, task: TaskId, jobs: u64) {
+        if let Some(task) = self.figures(task) {
+            task.open().begun(jobs);
+        }
+    }
+
     /// Takes the releases of `task` from `schedule`.
     pub fn schedule(&mut self, task: TaskId, schedule: Schedule) {
         if let Some(task) = self.figures(task) {

@@ -116,6 +116,11 @@ impl OpenJobs {
         }
     }
 
+    /// Records that the first `jobs` jobs have begun, on a machine that reports releases.
+    pub fn begun(&mut self, jobs: u64) {
+        self.begun = Some(jobs);
+    }
+
     /// Sets how many releases behind those that were reported are late now, of a task without a schedule.
     pub fn behind(&mut self, releases: u64) {
         if self.schedule.is_none() {

@@ -424,7 +424,7 @@ impl Run {
         for late in self.environment.overdue(self.machine.now()) {
             self.step(Event::Completed(late));
         }
-        self.collector.count_open(self.machine.now());
+        self.count_open();
         while let Some(late) = self.collector.news() {
             self.step(late);
         }
@@ -482,8 +482,18 @@ impl Run {
         answer
     }
 
-    fn finish(mut self) -> FinishedRun {
+    /// Counts the releases that are late although their jobs have not ended.
+    fn count_open(&mut self) {
+        for task in (0..self.names.len() as u32).map(TaskId) {
+            if let Some(jobs) = self.machine.jobs_begun(task) {
+                self.collector.begun(task, jobs);
+            }
+        }
         self.collector.count_open(self.machine.now());
+    }
+
+    fn finish(mut self) -> FinishedRun {
+        self.count_open();
         if let Some(Splits { changes, .. }) = self.splits {
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));

@@ -1,10 +1,11 @@
 //! The jobs that were released and are not complete.
 
 use punctual_allocation::WaitingJob;
-use punctual_units::{Hertz, Time};
+use punctual_units::{Hertz, TaskId, Time};
 
 use crate::Simulation;
 use crate::cores::{CoreActivity, Occupant};
+use crate::job::JobStage;
 use crate::task::Step;
 
 /// A released job that is not complete.
@@ -25,6 +26,12 @@ pub(crate) struct JobAt {
 }
 
 impl Simulation {
+    /// Number of jobs that the first copy of `task` has begun; `None` while no job of it is open.
+    pub fn jobs_begun(&self, task: TaskId) -> Option<u64> {
+        let job = self.runners.iter().find(|runner| runner.task == task)?.job?;
+        Some(job.number + u64::from(job.stage != JobStage::Waiting))
+    }
+
     /// The job of this runner that runs, or runs next.
     pub(crate) fn first_job(&self, runner: usize) -> Option<JobAt> {
         let copy = &self.runners[runner];

@@ -62,6 +62,31 @@ fn cause(task: &TaskReport, cause: Cause) -> &CauseReport {
 
 const MS: Nanos = Nanos::from_millis(1);
 
+/// From the middle on, one task takes the whole core, and no job of the other begins.
+#[test]
+fn a_task_that_never_gets_the_core_did_not_run() {
+    let mut request = alone(vec![
+        real_time("hungry", 10, 10, MS * 4, 0),
+        real_time("starves", 100, 100, MS * 30, 0),
+    ]);
+    let active = Active {
+        from: Nanos::from_secs(15),
+        until: Nanos::from_secs(30),
+    };
+    // 12.4 ms of each job: one is under way at the end.
+    request.surge = Some(Surge { active, factor: 3.1 });
+    let [hungry, starves] = ["hungry", "starves"].map(|task| report(&request, task));
+    // Those that find no place behind the open ones are skipped.
+    assert_eq!(
+        cause(&starves, Cause::NotRun).jobs + starves.skipped,
+        starves.late,
+        "{starves:#?}"
+    );
+    assert!(starves.late > 100, "{starves:#?}");
+    let has_begun = [hungry, starves].map(|task| task.unfinished.and_then(|open| open.has_begun));
+    assert_eq!(has_begun, [Some(true), Some(false)]);
+}
+
 #[test]
 fn preemption_names_the_task() {
     let request = alone(vec![
