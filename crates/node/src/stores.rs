@@ -5,9 +5,10 @@
 //! tasks that wait for them: one batch and one entry at a time, a sync and a copy for each peer, and a query for each
 //! executor, beside overdue queries that are still in the store.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
@@ -15,7 +16,8 @@ use punctual_federation::action::{Action, Event};
 use punctual_federation::copying::IMAGE_BYTES_MAX;
 use punctual_federation::replica::Replica;
 use punctual_os::linux::thread::thread_cpu_time;
-use punctual_os::{Os, Scheduling};
+use punctual_os::{Os, Park, Scheduling};
+use punctual_server::net::Waker;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
@@ -113,12 +115,51 @@ fn spend(work: Nanos) {
     }
 }
 
-/// The threads; dropping this ends them, each after its present task.
-#[derive(Debug)]
+/// Tasks of one kind, and the threads that carry them out.
+struct Lane {
+    state: Mutex<LaneState>,
+    /// Where each thread waits.
+    places: Vec<Arc<dyn Park>>,
+}
+
+#[derive(Default)]
+struct LaneState {
+    tasks: VecDeque<Action>,
+    /// Threads without work, by number.
+    idle: Vec<usize>,
+    ends: bool,
+}
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, task: Action) {
+        let mut state = self.lock();
+        state.tasks.push_back(task);
+        let idle = state.idle.pop();
+        drop(state);
+        idle.into_iter().for_each(|thread| self.places[thread].unpark());
+    }
+
+    /// Takes the next task for thread `me`; without one, the thread is idle now, or ends.
+    fn next(&self, me: usize) -> Result<Action, Option<Time>> {
+        let mut state = self.lock();
+        if let Some(task) = state.tasks.pop_front() {
+            return Ok(task);
+        }
+        if !state.idle.contains(&me) {
+            state.idle.push(me);
+        }
+        Err((!state.ends).then_some(Time::MAX))
+    }
+}
+
+/// The threads; dropping this ends them, each after the tasks that wait.
 pub struct Stores {
-    writes: Option<Sender<Action>>,
-    reads: Option<Sender<Action>>,
-    slow: Option<Sender<Action>>,
+    /// For writes, reads and slow tasks.
+    lanes: [Arc<Lane>; 3],
     done: Receiver<TaskResult>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -134,54 +175,54 @@ impl Stores {
         os: &O,
         executors: usize,
         extra: ExtraCost,
-        wake: &(impl Fn() + Clone + Send + 'static),
+        wake: &Waker,
     ) -> io::Result<Stores> {
         let (told, done) = channel();
         let mut threads = Vec::new();
         let mut lane = |name: &str, count: usize, scheduling: Option<Scheduling>| {
-            let (send, tasks) = channel();
-            let tasks = Arc::new(Mutex::new(tasks));
-            for _ in 0..count {
-                let (replica, tasks, told, wake) =
-                    (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
-                let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
-                let carry_out = move |task| carry_out(&replica, extra, task);
-                let os = os.clone();
-                threads.push(thread.spawn(move || {
-                    if let Some(scheduling) = scheduling {
+            let places: Vec<_> = (0..count).map(|_| Arc::new(os.new_parker())).collect();
+            let lane = Arc::new(Lane {
+                state: Mutex::default(),
+                places: places.iter().map(|place| Arc::clone(place) as Arc<dyn Park>).collect(),
+            });
+            for (me, place) in places.into_iter().enumerate() {
+                let (replica, told, wake) = (Arc::clone(replica), told.clone(), Arc::clone(wake));
+                let (clock, lane, mut scheduling) = (os.clone(), Arc::clone(&lane), scheduling);
+                let turn = move || {
+                    if let Some(scheduling) = scheduling.take() {
                         // If that is refused, the thread has the same share as the others.
-                        drop(os.set_scheduling(os.this_thread(), scheduling));
+                        drop(clock.set_scheduling(clock.this_thread(), scheduling));
                     }
-                    work(carry_out, &tasks, &told, &clock, &wake);
-                })?);
+                    match lane.next(me) {
+                        Ok(task) => {
+                            let done = work(|task| carry_out(&replica, extra, task), task, &clock);
+                            told.send(done).ok()?;
+                            wake();
+                            Some(Time::ZERO)
+                        }
+                        Err(rest) => rest,
+                    }
+                };
+                threads.extend(os.start(name, place, Box::new(turn))?);
             }
-            io::Result::Ok(Some(send))
+            io::Result::Ok(lane)
         };
-        let (writes, reads, slow) = (
+        let lanes = [
             lane("store-write", 1, Some(WRITES))?,
             lane("store-read", executors, Some(QUERIES))?,
             lane("store-slow", 1, None)?,
-        );
-        Ok(Stores {
-            writes,
-            reads,
-            slow,
-            done,
-            threads,
-        })
+        ];
+        Ok(Stores { lanes, done, threads })
     }
 
     /// Queues an action of the store for the thread of its kind; ignores others.
     pub fn take(&self, task: Action) {
-        let lane = match task {
-            Action::Execute(..) | Action::Apply(..) | Action::Install(_) => &self.writes,
-            Action::Query(..) | Action::Look(..) => &self.reads,
-            Action::Sync | Action::Copy(..) => &self.slow,
-            _ => return,
-        };
-        // The send fails only if the thread has ended because the loop takes no more results.
-        if let Some(lane) = lane {
-            drop(lane.send(task));
+        let [writes, reads, slow] = &self.lanes;
+        match task {
+            Action::Execute(..) | Action::Apply(..) | Action::Install(_) => writes.push(task),
+            Action::Query(..) | Action::Look(..) => reads.push(task),
+            Action::Sync | Action::Copy(..) => slow.push(task),
+            _ => {}
         }
     }
 
@@ -193,32 +234,22 @@ impl Stores {
 
 impl Drop for Stores {
     fn drop(&mut self) {
-        (self.writes, self.reads, self.slow) = (None, None, None);
+        for lane in &self.lanes {
+            lane.lock().ends = true;
+            lane.places.iter().for_each(|place| place.unpark());
+        }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
-fn work(
-    carry_out: impl Fn(Action) -> Result<Event, StoreError>,
-    tasks: &Mutex<Receiver<Action>>,
-    told: &Sender<TaskResult>,
-    clock: &impl Clock,
-    wake: &impl Fn(),
-) {
-    loop {
-        let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(task) = task else { return };
-        // A node whose store is silent would go on with its heartbeats, and keep other nodes from taking its place. So
-        // a panic is returned as a failure, which ends the node.
-        let begun = clock.now();
-        let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
-        let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
-        let ended = clock.now();
-        if told.send(TaskResult { result, begun, ended }).is_err() {
-            return;
-        }
-        wake();
-    }
+/// Carries out a task. A node whose store is silent would go on with its heartbeats, and keep other nodes from taking
+/// its place. So a panic is returned as a failure, which ends the node.
+fn work(carry_out: impl Fn(Action) -> Result<Event, StoreError>, task: Action, clock: &impl Clock) -> TaskResult {
+    let begun = clock.now();
+    let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
+    let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
+    let ended = clock.now();
+    TaskResult { result, begun, ended }
 }
 
 #[cfg(test)]
@@ -229,18 +260,13 @@ mod tests {
 
     #[test]
     fn a_panic_is_told_and_the_thread_goes_on() {
-        let (send, tasks) = channel();
-        let (told, done) = channel();
-        send.send(Action::Sync).unwrap();
-        send.send(Action::Copy(NodeId(1), None)).unwrap();
-        drop(send);
         let carry_out = |task| match task {
             Action::Sync => panic!("planted"),
             _ => Ok(Event::Synced(Revision(7))),
         };
-        work(carry_out, &Mutex::new(tasks), &told, &punctual_os::LinuxOs, &|| {});
-        let next = || done.recv().unwrap().result;
-        assert!(matches!(next(), Err(Failed::Panicked)));
-        assert!(matches!(next(), Ok(Event::Synced(Revision(7)))));
+        let result = |task| work(carry_out, task, &punctual_os::LinuxOs).result;
+        assert!(matches!(result(Action::Sync), Err(Failed::Panicked)));
+        let copied = result(Action::Copy(NodeId(1), None));
+        assert!(matches!(copied, Ok(Event::Synced(Revision(7)))));
     }
 }

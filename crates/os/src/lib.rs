@@ -19,8 +19,12 @@ mod mapped;
 mod refusal;
 mod thread;
 
+use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::ops::DerefMut;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 use punctual_units::{Clock, Nanos, Time};
 
@@ -29,6 +33,10 @@ pub use linux::LinuxOs;
 pub use mapped::{MappedMedium, MappedWords};
 pub use refusal::Refusal;
 pub use thread::{REAL_TIME_PRIORITIES, Scheduling, Thread, Tid};
+
+/// A turn of a thread: returns until when to wait before the next one, unless unparked ([`Time::ZERO`]: not at all), or
+/// `None` at the end of the thread.
+pub type Turn = Box<dyn FnMut() -> Option<Time> + Send>;
 
 /// The operating system of waiting threads. Clones are handles to the same system.
 pub trait Os: Clock + Clone + Send + Sync + 'static {
@@ -106,6 +114,27 @@ pub trait Os: Clock + Clone + Send + Sync + 'static {
     /// # Panics
     /// With the panic of the first thread that panicked, after all have ended.
     fn together(&self, threads: Vec<Thread<'_>>);
+
+    /// Starts a thread that takes turns, and waits at `place` between them. `None`: the system itself calls its turns,
+    /// all on one thread, so no turn may wait for another thread.
+    ///
+    /// # Errors
+    /// The system refuses to start a thread.
+    fn start(&self, name: &str, place: Arc<Self::Parker>, mut turn: Turn) -> io::Result<Option<JoinHandle<()>>> {
+        let run = move || {
+            while let Some(until) = turn() {
+                if until > Time::ZERO {
+                    place.park_until(until);
+                }
+            }
+        };
+        Builder::new().name(name.into()).spawn(run).map(Some)
+    }
+
+    /// A random number that no other program can know.
+    fn random(&self) -> u64 {
+        RandomState::new().hash_one(0)
+    }
 }
 
 /// Gives the calling thread a claim on the processor before ordinary threads: real time of the lowest priority, or

@@ -21,6 +21,7 @@ pub mod local;
 pub mod login;
 pub mod logins;
 pub mod metrics;
+pub mod net;
 pub mod node;
 mod pool;
 pub mod prover;
@@ -40,4 +41,4 @@ pub mod work;
 pub use punctual_redis::{commands, cursors, glob, resp};
 
 pub use listening::{Listening, ServeError};
-pub use node::{Options, RunningServer};
+pub use node::{EventLoop, Options, RunningServer};

@@ -180,7 +180,7 @@ mod tests {
                 ends
             }
         {}
-        let mut link = Link::new(Stream::Plain(stream));
+        let mut link = Link::new(Stream::Plain(Box::new(stream)));
         events.iter().for_each(|event| link.ready(Ready::from(event)));
         let (mut scratch, mut came) = (Vec::new(), Vec::new());
         let turns = [(); 2].map(|()| link.read(&mut scratch, |bytes| came.extend_from_slice(bytes)).unwrap());
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_socket_that_is_drained_is_not_read_again() {
         let (stream, mut other) = mio::net::UnixStream::pair().unwrap();
-        let mut link = Link::new(Stream::Plain(crate::local::as_tcp(stream)));
+        let mut link = Link::new(Stream::Plain(Box::new(crate::local::as_tcp(stream))));
         let ready = Ready {
             reads: true,
             ..Ready::default()

@@ -4,14 +4,13 @@ use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use mio::net::TcpListener;
-use mio::{Interest, Registry, Token};
-use punctual_units::Time;
+use mio::Token;
+use punctual_os::Os;
 
 use crate::door::{Door, DoorOptions};
-use crate::local::LocalListener;
+use crate::net::{CLIENTS, LOCAL, Net, Sockets, Waker};
 use crate::users::Users;
 
 /// The most clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
@@ -37,12 +36,12 @@ impl ServeError {
     }
 }
 
-/// A listening socket; clients wait there until the store is served.
+/// The sockets at which clients wait until the store is served.
 #[derive(Debug)]
 pub struct Listening {
-    listener: TcpListener,
+    pub(crate) net: Box<dyn Net>,
     address: SocketAddr,
-    local: Option<LocalListener>,
+    local: Option<PathBuf>,
 }
 
 impl Listening {
@@ -53,80 +52,68 @@ impl Listening {
     /// Any [`ServeError`], as for a port in use.
     pub fn bind(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
         match address.ip().is_loopback() || !users.is_empty() {
-            true => Listening::bind_any(address),
+            true => Listening::on(Box::new(Sockets::new()?), address),
             false => Err(ServeError::not_loopback(address)),
         }
     }
 
-    /// Binds an address that no stranger reaches, as the caller knows.
+    /// Binds an address of a network that no stranger reaches, as the caller knows.
     ///
     /// # Errors
     /// Those of [`bind`](Listening::bind).
-    pub fn bind_any(address: SocketAddr) -> Result<Listening, ServeError> {
-        let io = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError(format!(
-                "{address}: another program listens there: end it, or choose another port (0 takes a free one)"
-            )),
-            _ => ServeError::of(format_args!("{address}: cannot listen"))(source),
-        };
-        let listener = TcpListener::bind(address).map_err(io)?;
-        make_room(&listener).map_err(io)?;
-        let address = listener.local_addr().map_err(io)?;
-        Ok(Listening {
-            listener,
-            address,
-            local: None,
-        })
+    pub fn on(mut net: Box<dyn Net>, address: SocketAddr) -> Result<Listening, ServeError> {
+        let address = listen(&mut *net, address, CLIENTS)?;
+        let local = None;
+        Ok(Listening { net, address, local })
     }
 
-    /// The socket, whose clients `registry` reports with this token from now on.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn registered(mut self, registry: &Registry, token: Token) -> Result<TcpListener, ServeError> {
-        let registered = registry.register(&mut self.listener, token, Interest::READABLE);
-        registered.map_err(ServeError::of("the event loop"))?;
-        Ok(self.listener)
-    }
-
-    /// Opens the door at which clients come in; the host reports events of these tokens as those of the door's
-    /// listener. `wake` has its loop look for results of password checks.
+    /// Opens the door at which clients come in. The network, where it listens for others, too, is the host's from now
+    /// on.
     ///
     /// # Errors
     /// [`ServeError`], as where the system refuses the thread that checks passwords.
-    pub fn open(
-        mut self,
-        registry: &Registry,
-        [token, local_token]: [Token; 2],
-        options: DoorOptions,
-        wake: impl Fn() + Send + 'static,
-        now: Time,
-    ) -> Result<Door, ServeError> {
-        let mut local = self.local.take();
-        if let Some(local) = &mut local {
-            let registered = local.register(registry, local_token);
-            registered.map_err(ServeError::of("the event loop"))?;
-        }
-        let listener = self.registered(registry, token)?;
-        let door = Door::new(listener, local, options, wake, now);
-        door.map_err(ServeError::of("the thread that checks passwords"))
+    pub fn open(self, options: DoorOptions, os: &impl Os) -> Result<(Door, Box<dyn Net>), ServeError> {
+        let door = Door::new(self.local, options, os, self.net.waker());
+        let door = door.map_err(ServeError::of("the thread that checks passwords"))?;
+        Ok((door, self.net))
+    }
+
+    /// Listens for others than clients.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Listening::bind).
+    pub fn beside(&mut self, address: SocketAddr, token: Token) -> Result<SocketAddr, ServeError> {
+        listen(&mut *self.net, address, token)
     }
 
     /// Listens at a Unix socket as well, whose file gets these mode bits.
     ///
     /// # Errors
-    /// Those of [`LocalListener::bind`].
-    pub fn also(self, path: &Path, mode: u32) -> Result<Listening, ServeError> {
-        Ok(Listening {
-            local: Some(LocalListener::bind(path, mode)?),
-            ..self
-        })
+    /// Those of [`LocalListener::bind`](crate::local::LocalListener::bind).
+    pub fn also(mut self, path: &Path, mode: u32) -> Result<Listening, ServeError> {
+        self.net.listen_locally(path, mode, LOCAL)?;
+        self.local = Some(path.to_owned());
+        Ok(self)
     }
 
     /// The address, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Has the host's loop look for news.
+    pub fn waker(&self) -> Waker {
+        self.net.waker()
+    }
+}
+
+fn listen(net: &mut dyn Net, address: SocketAddr, token: Token) -> Result<SocketAddr, ServeError> {
+    net.listen(address, token).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ServeError(format!(
+            "{address}: another program listens there: end it, or choose another port (0 takes a free one)"
+        )),
+        _ => ServeError::of(format_args!("{address}: cannot listen"))(source),
+    })
 }
 
 /// Has the kernel keep up to [`CONNECTING_MAX`] clients that wait to be accepted. mio asks for 128 only, and a client

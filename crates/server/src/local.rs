@@ -63,11 +63,6 @@ impl LocalListener {
         Ok(listener)
     }
 
-    /// The file at which clients connect.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Has `registry` report clients that wait, with this token.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::commands::events::{self, KeyNotice};
 use crate::cursors::Cursors;
 use crate::door::Asker;
 use crate::forecast::{Ahead, TOGETHER, reserve};
+use crate::net::Waker;
 use crate::queue::{Lane, Open, Queue};
 use crate::session::Call;
 use crate::usage::{KeyCount, StoreFigures};
@@ -21,6 +22,8 @@ use crate::work::{Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
 const CHANGES_MAX: usize = 4096;
+/// How long the thread that reports changes rests while there is none, or no room for one.
+const BEHIND_WAIT: Nanos = Nanos::from_millis(1);
 /// How often an idle thread looks whether the server ends.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
@@ -33,7 +36,7 @@ pub struct PoolState<E: Engine, O: Os> {
     pub(crate) temporal: Temporal,
     state: O::Lock<State>,
     /// The parker of each thread of the pool, and last the keeper's.
-    parkers: Vec<O::Parker>,
+    parkers: Vec<Arc<O::Parker>>,
     done: O::Lock<Vec<JobReply>>,
     told: O::Lock<Vec<KeyNotice>>,
     stopping: AtomicBool,
@@ -42,7 +45,7 @@ pub struct PoolState<E: Engine, O: Os> {
     /// Lock around "is this value the newest?" and its installation, for TSET.
     pub(crate) newest: O::Lock<()>,
     /// The thread that reports changes of keys, once a connection subscribes to them.
-    listener: Mutex<Option<JoinHandle<()>>>,
+    listener: Mutex<Option<Option<JoinHandle<()>>>>,
     /// Temporal objects by key, for figures.
     objects: Mutex<Vec<(Vec<u8>, ObjectId)>>,
     /// Why the keeper last failed to write temporal objects or to remove expired records.
@@ -50,7 +53,7 @@ pub struct PoolState<E: Engine, O: Os> {
     /// Figures of the store that the keeper has looked for.
     pub usage: Mutex<StoreFigures>,
     /// Wakes the event loop.
-    wake: Box<dyn Fn() + Send + Sync>,
+    wake: Waker,
 }
 
 struct State {
@@ -99,7 +102,7 @@ impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
 
 impl<E: Engine + 'static, O: Os> PoolState<E, O> {
     /// Makes a pool without threads.
-    pub fn new(store: Arc<Store<E, O>>, options: &PoolOptions, wake: Box<dyn Fn() + Send + Sync>) -> PoolState<E, O> {
+    pub fn new(store: Arc<Store<E, O>>, options: &PoolOptions, wake: Waker) -> PoolState<E, O> {
         let os = store.os().clone();
         PoolState {
             state: os.new_lock(State {
@@ -108,7 +111,7 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
                 writing: false,
                 idle: Vec::with_capacity(options.threads),
             }),
-            parkers: (0..=options.threads).map(|_| os.new_parker()).collect(),
+            parkers: (0..=options.threads).map(|_| Arc::new(os.new_parker())).collect(),
             done: os.new_lock(Vec::new()),
             told: os.new_lock(Vec::new()),
             counts: Counts::default(),
@@ -140,18 +143,22 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
     pub fn start(
         store: Arc<Store<E, O>>,
         options: &PoolOptions,
-        wake: Box<dyn Fn() + Send + Sync>,
+        wake: Waker,
     ) -> std::io::Result<(Arc<PoolState<E, O>>, Pool)> {
         let shared = Arc::new(PoolState::new(store, options, wake));
-        let mut threads = Vec::new();
+        let (os, mut threads) = (shared.os.clone(), Vec::new());
+        let mut start = |name: &str, me: usize, turn| {
+            threads.extend(os.start(name, Arc::clone(&shared.parkers[me]), turn)?);
+            std::io::Result::Ok(())
+        };
         for me in 0..options.threads {
-            let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name(format!("serve-{me}"));
-            threads.push(thread.spawn(move || shared.work(me))?);
+            let (pool, mut done) = (Arc::clone(&shared), Vec::new());
+            let turn = Box::new(move || pool.work(me, &mut done));
+            start(&format!("serve-{me}"), me, turn)?;
         }
-        let keeper = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("serve-keeper".into());
-        threads.push(thread.spawn(move || keeper.keep())?);
+        let (keeper, mut keys) = (Arc::clone(&shared), KeyCount::default());
+        let turn = Box::new(move || keeper.keep(&mut keys));
+        start("serve-keeper", options.threads, turn)?;
         Ok((shared, Pool(threads)))
     }
 
@@ -222,7 +229,7 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         while let Some(job) = self.state.lock().pop(Open::Both) {
             drop(job); // without the lock, because arguments take up to 32 MiB
         }
-        self.parkers.iter().for_each(Park::unpark);
+        self.parkers.iter().for_each(|parker| parker.unpark());
     }
 
     /// Whether the server ends; no further command begins then.
@@ -249,32 +256,28 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         Worker::new(self).read_at_once(asked, client, &mut asker.link.out)
     }
 
-    fn work(self: &Arc<Self>, me: usize) {
-        let _watch = Watchman(self);
-        let (worker, mut done) = (Worker::new(self), Vec::new());
-        loop {
-            let Some((jobs, lane, is_alone)) = self.take(me) else {
-                if self.is_stopping() {
-                    return;
-                }
-                self.parkers[me].park_until(Time::MAX);
-                continue;
-            };
-            worker.spent.is_alone.set(is_alone);
-            worker.carry_out(jobs, &mut done);
-            if lane == Lane::Write {
-                let taken = worker.spent.taken();
-                self.counts.costs.learn_turn(self.os.now().since(taken));
-                self.state.lock().writing = false;
-            }
-            let mut all = self.done.lock();
-            let was_empty = all.is_empty();
-            all.append(&mut done);
-            drop(all);
-            if was_empty {
-                (self.wake)();
-            }
+    /// A turn of thread `me`: carries out jobs, or waits for some.
+    fn work(self: &Arc<Self>, me: usize, done: &mut Vec<JobReply>) -> Option<Time> {
+        let _watch = Watchman(&**self);
+        let Some((jobs, lane, is_alone)) = self.take(me) else {
+            return (!self.is_stopping()).then_some(Time::MAX);
+        };
+        let worker = Worker::new(self);
+        worker.spent.is_alone.set(is_alone);
+        worker.carry_out(jobs, done);
+        if lane == Lane::Write {
+            let taken = worker.spent.taken();
+            self.counts.costs.learn_turn(self.os.now().since(taken));
+            self.state.lock().writing = false;
         }
+        let mut all = self.done.lock();
+        let was_empty = all.is_empty();
+        all.append(done);
+        drop(all);
+        if was_empty {
+            (self.wake)();
+        }
+        Some(Time::ZERO)
     }
 
     /// Takes the next job for thread `me`, more of the same lane, and whether no other job waited; `None`: the thread
@@ -316,23 +319,21 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
     }
 
     /// Writes temporal objects to the engine, removes expired records, and looks for figures, every interval.
-    fn keep(&self) {
+    fn keep(&self, keys: &mut KeyCount) -> Option<Time> {
         let _watch = Watchman(self);
-        let parker = &self.parkers[self.parkers.len() - 1];
-        let interval = self.store.group_interval().unwrap_or(LOOK_EVERY);
-        let mut keys = KeyCount::default();
-        while !self.is_stopping() {
-            parker.park_until(self.os.now() + interval);
-            keys.renew(self);
-            let mut kept = Ok(());
-            if self.store.objects() > 0 {
-                kept = self.store.commit_group().map(drop);
-            }
-            kept = kept.and_then(|()| self.store.sweep_expired().map(drop));
-            if let Err(error) = kept {
-                self.note_trouble(&error.to_string());
-            }
+        if self.is_stopping() {
+            return None;
         }
+        keys.renew(self);
+        let mut kept = Ok(());
+        if self.store.objects() > 0 {
+            kept = self.store.commit_group().map(drop);
+        }
+        kept = kept.and_then(|()| self.store.sweep_expired().map(drop));
+        if let Err(error) = kept {
+            self.note_trouble(&error.to_string());
+        }
+        Some(self.os.now() + self.store.group_interval().unwrap_or(LOOK_EVERY))
     }
 
     fn note_trouble(&self, error: &str) {
@@ -349,26 +350,30 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         let shared = Arc::clone(self);
         let hear = move || {
             let _watch = Watchman(&*shared);
-            while !shared.is_stopping() {
-                let Some((change, label)) = watch.wait_labelled(shared.os.now() + LOOK_EVERY) else {
-                    continue;
-                };
-                let notices = events::of(&change, label);
-                // While the event loop is behind, this thread waits, and the watch counts the changes that it misses.
-                while shared.told.lock().len() >= CHANGES_MAX && !shared.is_stopping() {
-                    shared.os.sleep(Nanos::from_millis(1));
-                }
-                let mut all = shared.told.lock();
-                let was_empty = all.is_empty();
-                all.extend(notices);
-                drop(all);
-                if was_empty {
-                    (shared.wake)();
-                }
+            if shared.is_stopping() {
+                return None;
             }
+            // While the event loop is behind, this thread waits, and the watch counts the changes that it misses.
+            if shared.told.lock().len() >= CHANGES_MAX {
+                return Some(shared.os.now() + BEHIND_WAIT);
+            }
+            let Some((change, label)) = watch.wait_labelled(shared.os.now() + LOOK_EVERY) else {
+                return Some(shared.os.now() + BEHIND_WAIT);
+            };
+            let notices = events::of(&change, label);
+            let mut all = shared.told.lock();
+            let was_empty = all.is_empty();
+            all.extend(notices);
+            drop(all);
+            if was_empty {
+                (shared.wake)();
+            }
+            Some(Time::ZERO)
         };
-        let thread = std::thread::Builder::new().name("serve-listener".into());
-        match thread.spawn(hear) {
+        match self
+            .os
+            .start("serve-listener", Arc::new(self.os.new_parker()), Box::new(hear))
+        {
             Ok(thread) => *listener = Some(thread),
             Err(error) => self.note_trouble(&error.to_string()),
         }
@@ -378,7 +383,7 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
     /// Waits for all threads to end, after [`stop`](PoolState::stop).
     pub fn join(&self, pool: Pool) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for thread in pool.0.into_iter().chain(listener) {
+        for thread in pool.0.into_iter().chain(listener.flatten()) {
             // The panic of a thread was reported by its `Watchman`.
             drop(thread.join());
         }

@@ -1,14 +1,14 @@
 //! The thread that checks passwords, so that neither the event loop nor the threads of the store wait for it. Which it
 //! checks, and when it answers, is in `logins`.
 
-use std::hash::BuildHasher;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_os::{Os, Park};
 use punctual_units::{Nanos, Time};
 
 use crate::login::LoginClaim;
 use crate::logins::{LoginStep, Logins, Source, Waiting};
+use crate::net::Waker;
 use crate::users::Users;
 use crate::work::Handle;
 
@@ -18,9 +18,11 @@ pub type Checks = Vec<(Handle, Option<usize>)>;
 /// The state that the thread shares with its handle.
 struct ClaimQueue {
     users: Arc<Users>,
-    begin: Instant,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Where the thread waits.
+    place: Arc<dyn Park>,
+    wake: Waker,
+    now: Box<dyn Fn() -> Time + Send + Sync>,
 }
 
 struct State {
@@ -34,40 +36,35 @@ impl ClaimQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Time {
-        Time(Nanos::from(self.begin.elapsed()).0)
-    }
-
-    /// Checks and answers claims until the handle is dropped; calls `wake` after each answer.
-    fn prove(&self, wake: impl Fn()) {
+    /// Takes the next step; returns until when to rest, `None` once the handle is dropped.
+    fn prove(&self) -> Option<Time> {
         let mut state = self.lock();
-        while !state.ends {
-            let now = self.now();
-            match state.logins.step(now) {
-                LoginStep::Check(waiting) => {
-                    drop(state);
-                    let is_right = self.users.check(waiting.claim.user, &waiting.claim.password);
-                    let end = self.now();
-                    state = self.lock();
-                    if is_right {
-                        let knows = |claim: &LoginClaim| self.users.knows(claim.user, &claim.password);
-                        let right = state.logins.settle(waiting.source, knows);
-                        state.judged.extend(right);
-                        wake();
-                    } else {
-                        state.logins.failed(&waiting, end.since(now), end);
-                    }
+        if state.ends {
+            return None;
+        }
+        let now = (self.now)();
+        match state.logins.step(now) {
+            LoginStep::Check(waiting) => {
+                drop(state);
+                let is_right = self.users.check(waiting.claim.user, &waiting.claim.password);
+                let end = (self.now)();
+                let mut state = self.lock();
+                if is_right {
+                    let knows = |claim: &LoginClaim| self.users.knows(claim.user, &claim.password);
+                    let right = state.logins.settle(waiting.source, knows);
+                    state.judged.extend(right);
+                    (self.wake)();
+                } else {
+                    state.logins.failed(&waiting, end.since(now), end);
                 }
-                LoginStep::Refuse(connection) => {
-                    state.judged.push((connection, None));
-                    wake();
-                }
-                LoginStep::Rest(until) => {
-                    let rest = until.since(now).into();
-                    let waited = self.changed.wait_timeout(state, rest);
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                }
+                Some(Time::ZERO)
             }
+            LoginStep::Refuse(connection) => {
+                state.judged.push((connection, None));
+                (self.wake)();
+                Some(Time::ZERO)
+            }
+            LoginStep::Rest(until) => Some(until),
         }
     }
 }
@@ -80,31 +77,35 @@ impl Prover {
     ///
     /// # Errors
     /// The system refuses to start a thread.
-    pub fn start(users: Arc<Users>, wake: impl Fn() + Send + 'static) -> std::io::Result<Prover> {
+    pub fn start<O: Os>(users: Arc<Users>, os: &O, wake: Waker) -> std::io::Result<Prover> {
+        let (place, clock) = (Arc::new(os.new_parker()), os.clone());
         let shared = Arc::new(ClaimQueue {
             users,
-            begin: Instant::now(),
             state: Mutex::new(State {
-                logins: Logins::new(std::hash::RandomState::new().hash_one(0)),
+                logins: Logins::new(os.random()),
                 judged: Vec::new(),
                 ends: false,
             }),
-            changed: Condvar::new(),
+            place: Arc::clone(&place) as Arc<dyn Park>,
+            wake,
+            now: Box::new(move || clock.now()),
         });
-        let proving = Arc::clone(&shared);
-        let prove = move || {
-            // The quickest of some: the least that it takes.
-            let took = (0..3).map(|_| {
-                let begin = Instant::now();
-                proving.users.check_longest();
-                begin.elapsed().into()
-            });
-            let took = took.min().unwrap_or(Nanos::ZERO);
-            proving.lock().logins.takes(took);
-            proving.prove(wake);
+        let (proving, mut is_first) = (Arc::clone(&shared), true);
+        let turn = move || {
+            if std::mem::take(&mut is_first) {
+                // The quickest of some: the least that it takes.
+                let took = (0..3).map(|_| {
+                    let begin = (proving.now)();
+                    proving.users.check_longest();
+                    (proving.now)().since(begin)
+                });
+                let took = took.min().unwrap_or(Nanos::ZERO);
+                proving.lock().logins.takes(took);
+            }
+            proving.prove()
         };
         // Detached: the thread has no part of the store.
-        std::thread::Builder::new().name("serve-prover".into()).spawn(prove)?;
+        os.start("serve-prover", place, Box::new(turn))?;
         Ok(Prover(shared))
     }
 
@@ -117,11 +118,11 @@ impl Prover {
             claim,
             is_wrong,
             numbers: [0; 2],
-            since: self.0.now(),
+            since: (self.0.now)(),
             is_closed: false,
         };
         let gives_way = self.0.lock().logins.push(waiting);
-        self.0.changed.notify_one();
+        self.0.place.unpark();
         gives_way
     }
 
@@ -144,6 +145,6 @@ impl Prover {
 impl Drop for Prover {
     fn drop(&mut self) {
         self.0.lock().ends = true;
-        self.0.changed.notify_one();
+        self.0.place.unpark();
     }
 }

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token};
+use mio::Token;
 
 use crate::link::Link;
+use crate::net::{Net, Socket};
 use crate::stream::Ready;
 
 /// The most connections accepted in one turn.
@@ -96,16 +96,17 @@ impl<T: AsMut<Link>> Slots<T> {
         due
     }
 
-    /// Accepts waiting connections by `next`; returns whether more may be waiting. `begin` makes a connection of a
-    /// socket and its slot, or `None` if it cannot begin; it gets sockets for which no slot is free, too.
+    /// Accepts connections that wait at a listener; returns whether more may be waiting. `begin` makes a connection of
+    /// a socket and its slot, or `None` if it cannot begin; it gets sockets for which no slot is free, too.
     pub fn accept(
         &mut self,
-        next: impl Fn() -> io::Result<TcpStream>,
-        registry: &Registry,
-        mut begin: impl FnMut(TcpStream, Option<usize>) -> Option<T>,
+        net: &mut dyn Net,
+        listener: Token,
+        mut begin: impl FnMut(Box<dyn Socket>, Option<usize>) -> Option<T>,
     ) -> bool {
         for _ in 0..ACCEPTED_TURN {
-            let mut stream = match next() {
+            let place = self.free.last().copied().unwrap_or(self.all.len());
+            let stream = match net.accept(listener, Token(self.first + place)) {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -113,19 +114,11 @@ impl<T: AsMut<Link>> Slots<T> {
             };
             if self.taken() >= self.max {
                 begin(stream, None);
-                continue;
-            }
-            let place = self.free.pop().unwrap_or(self.all.len());
-            if place == self.all.len() {
-                self.all.push(None);
-            }
-            let both = Interest::READABLE | Interest::WRITABLE;
-            let registered = registry.register(&mut stream, Token(self.first + place), both);
-            if registered.is_ok() {
-                self.all[place] = begin(stream, Some(place)).map(Box::new);
-            }
-            if self.all[place].is_none() {
-                self.free.push(place);
+            } else if let Some(begun) = begin(stream, Some(place)) {
+                if self.free.pop().is_none() {
+                    self.all.push(None);
+                }
+                self.all[place] = Some(Box::new(begun));
             }
         }
         true
@@ -141,24 +134,12 @@ impl<T: AsMut<Link>> Slots<T> {
     }
 }
 
-/// Accepts a client of TCP.
-///
-/// # Errors
-/// The error of the system; `WouldBlock` if none waits.
-pub fn accepted(listener: &TcpListener) -> io::Result<TcpStream> {
-    let (stream, _) = listener.accept()?;
-    // The call fails only on a connection that has ended.
-    stream.set_nodelay(true).map_err(|_| io::ErrorKind::ConnectionAborted)?;
-    Ok(stream)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net;
 
-    use mio::Poll;
-
     use super::*;
+    use crate::net::{CLIENTS, Sockets};
     use crate::stream::Stream;
 
     const MAX: usize = 128;
@@ -173,38 +154,28 @@ mod tests {
 
     #[test]
     fn no_more_take_slots_than_there_are() {
-        let poll = Poll::new().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let at = listener.local_addr().unwrap();
+        let mut sockets = Sockets::new().unwrap();
+        let at = sockets.listen("127.0.0.1:0".parse().unwrap(), CLIENTS).unwrap();
         let (mut slots, mut refused) = (Slots::new(MAX, 7), 0);
+        let mut accept = |slots: &mut Slots<Other>| {
+            slots.accept(&mut sockets, CLIENTS, |stream, slot| {
+                refused += usize::from(slot.is_none());
+                slot.map(|_| Other(Link::new(Stream::Plain(stream))))
+            });
+            refused
+        };
         let mut others = Vec::new();
         while others.len() < MAX + 3 {
             others.push(net::TcpStream::connect(at).unwrap());
-            while slots.taken() + refused < others.len() {
-                slots.accept(
-                    || accepted(&listener),
-                    poll.registry(),
-                    |stream, slot| {
-                        refused += usize::from(slot.is_none());
-                        slot.map(|_| Other(Link::new(Stream::Plain(stream))))
-                    },
-                );
-            }
+            while accept(&mut slots) + slots.taken() < others.len() {}
         }
-        assert_eq!((slots.taken(), refused), (MAX, 3));
+        assert_eq!((slots.taken(), accept(&mut slots)), (MAX, 3));
         // A slot that is free again is the next one's.
         slots.remove(5).unwrap();
         others.push(net::TcpStream::connect(at).unwrap());
         while slots.get_mut(5).is_none() {
-            slots.accept(
-                || accepted(&listener),
-                poll.registry(),
-                |stream, slot| {
-                    refused += usize::from(slot.is_none());
-                    slot.map(|_| Other(Link::new(Stream::Plain(stream))))
-                },
-            );
+            accept(&mut slots);
         }
-        assert_eq!((slots.taken(), refused), (MAX, 3));
+        assert_eq!((slots.taken(), accept(&mut slots)), (MAX, 3));
     }
 }

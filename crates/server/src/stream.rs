@@ -3,36 +3,37 @@
 use std::io::{self, Read, Write};
 
 use mio::event::Event;
-use mio::net::TcpStream;
 use rustls::{ClientConnection, ConnectionCommon, ServerConnection, SideData, StreamOwned};
 
-/// A connection's stream of bytes.
+use crate::net::Socket;
+
+/// A connection's stream of bytes, over its socket.
 #[derive(Debug)]
-pub enum Stream {
+pub enum Stream<S: Read + Write = Box<dyn Socket>> {
     /// Bytes as the socket carries them.
-    Plain(TcpStream),
+    Plain(S),
     /// TLS on a connection that was accepted.
-    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ServerConnection, S>>),
     /// TLS on a connection that this side dialled.
-    Dialled(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Dialled(Box<StreamOwned<ClientConnection, S>>),
 }
 
 /// Estimated memory of a TLS connection beside its buffers: bytes encrypted but not sent, and a record being read.
 const TLS_BYTES: usize = crate::tls::UNSENT_MAX + (16 << 10);
 
-impl Stream {
+impl<S: Read + Write> Stream<S> {
     /// Makes the TLS stream of an accepted connection.
-    pub fn accepted(connection: ServerConnection, socket: TcpStream) -> Stream {
+    pub fn accepted(connection: ServerConnection, socket: S) -> Self {
         Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
     }
 
     /// Makes the TLS stream of a dialled connection.
-    pub fn dialled(connection: ClientConnection, socket: TcpStream) -> Stream {
+    pub fn dialled(connection: ClientConnection, socket: S) -> Self {
         Stream::Dialled(Box::new(StreamOwned::new(connection, socket)))
     }
 
     /// The socket below the stream.
-    pub fn socket(&mut self) -> &mut TcpStream {
+    pub fn socket(&mut self) -> &mut S {
         match self {
             Stream::Plain(stream) => stream,
             Stream::Tls(stream) => &mut stream.sock,
@@ -88,7 +89,7 @@ impl Stream {
     }
 }
 
-fn end<C, D>(stream: &mut StreamOwned<C, TcpStream>)
+fn end<C, D>(stream: &mut StreamOwned<C, impl Read + Write>)
 where
     C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
     D: SideData,
@@ -97,7 +98,7 @@ where
     drop(stream.conn.write_tls(&mut stream.sock));
 }
 
-fn read<C, D>(stream: &mut StreamOwned<C, TcpStream>, buffer: &mut [u8]) -> io::Result<usize>
+fn read<C, D>(stream: &mut StreamOwned<C, impl Read + Write>, buffer: &mut [u8]) -> io::Result<usize>
 where
     C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
     D: SideData,
@@ -109,7 +110,7 @@ where
     }
 }
 
-fn write<C, D>(stream: &mut StreamOwned<C, TcpStream>, bytes: &[u8]) -> io::Result<usize>
+fn write<C, D>(stream: &mut StreamOwned<C, impl Read + Write>, bytes: &[u8]) -> io::Result<usize>
 where
     C: std::ops::DerefMut<Target = ConnectionCommon<D>>,
     D: SideData,
@@ -152,7 +153,7 @@ impl From<&Event> for Ready {
     }
 }
 
-impl Read for Stream {
+impl<S: Read + Write> Read for Stream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Plain(stream) => stream.read(buffer),
@@ -162,7 +163,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl<S: Read + Write> Write for Stream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Plain(stream) => stream.write(bytes),
@@ -182,6 +183,8 @@ impl Write for Stream {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use mio::net::TcpStream;
+
     use super::*;
     use crate::tls::tests::{TestCertificate, client};
 
@@ -207,7 +210,7 @@ mod tests {
         }
         // Until neither TLS nor the socket takes more.
         let mut sent = 0;
-        let mut fill = |stream: &mut Stream| loop {
+        let mut fill = |stream: &mut Stream<TcpStream>| loop {
             match stream.write(&REPLY) {
                 Ok(0) => panic!("that would be the end of the connection"),
                 Ok(count) => sent += count,

@@ -127,7 +127,7 @@ impl<O: Os> Deref for Bench<O> {
 
 impl<O: Os> Bench<O> {
     fn of(store: Store<Memory, O>) -> Bench<O> {
-        let pool = PoolState::new(Arc::new(store), &pool_options(0, 1), Box::new(|| ()));
+        let pool = PoolState::new(Arc::new(store), &pool_options(0, 1), Arc::new(|| ()));
         Bench(Arc::new(pool))
     }
 
@@ -420,7 +420,7 @@ fn pool(store: Store<Memory, TestOs>, threads: usize) -> (Arc<PoolState<Memory, 
 
 fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (Arc<PoolState<Memory, TestOs>>, Pool) {
     let options = pool_options(threads, queue_max);
-    PoolState::start(Arc::new(store), &options, Box::new(|| ())).expect("threads")
+    PoolState::start(Arc::new(store), &options, Arc::new(|| ())).expect("threads")
 }
 
 fn pool_options(threads: usize, queue_max: usize) -> PoolOptions {

@@ -67,7 +67,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
                     .map_while(Result::ok)
                     .for_each(drop);
                 end.store(true, Ordering::SeqCst);
-                drop(waker.wake());
+                waker();
             });
             // Blocking on a full pipe does no harm here, nor for notes, which are rare.
             let (clients, peers) = (listens, listens);
@@ -108,8 +108,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
         let (ends, waker) = (Arc::clone(&ends), balancing.waker());
         let tell = move |places: BTreeMap<u32, PeerAddress>| {
             let is_heard = found.send(places).is_ok();
-            // If the waker fails, the loop finds the nodes at its next look.
-            drop(waker.wake());
+            waker();
             is_heard
         };
         thread::spawn(move || find_peers(&settings.nodes, tell, &ends));

@@ -56,7 +56,7 @@ impl Dial {
     ///
     /// # Errors
     /// If `host` cannot be the name in a certificate.
-    pub fn begin(&self, socket: TcpStream, host: &str) -> io::Result<Stream> {
+    pub fn begin(&self, socket: TcpStream, host: &str) -> io::Result<Stream<TcpStream>> {
         if let Some(tls) = &self.tls {
             return Ok(Stream::dialled(tls.dial(host).map_err(io::Error::other)?, socket));
         }

@@ -80,7 +80,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             Some(running)
         }
     };
-    let (clients, peers) = listening.addresses().map_err(Failure::of)?;
+    let (clients, peers) = listening.addresses();
     let node = membership.node;
     let (log, _bridge) = log_socket(&membership.log)?;
     let (store, place) = (file.store.display(), &membership.log);
@@ -89,11 +89,9 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
 
     let (control, orders) = std::sync::mpsc::channel();
     let has_ended = Arc::new(AtomicBool::new(false));
-    let waker = listening.waker();
     let send = Orders {
         control,
-        // If the waker fails, the loop looks at its next beat.
-        wake: Arc::new(move || drop(waker.wake())),
+        wake: listening.waker(),
     };
     let have_ended = tasks.as_ref().map(RunningTasks::ended);
     let looks = {

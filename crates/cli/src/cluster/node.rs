@@ -162,7 +162,7 @@ pub(super) fn node() -> Result<(), Failure> {
     };
     (listening.temporal, listening.page) = (temporal, Some(page));
     let replica = open(&begin.store, begin.store_bytes_max, &temporal).map_err(Failure::of)?;
-    let (clients, peers) = listening.addresses().map_err(Failure::of)?;
+    let (clients, peers) = listening.addresses();
 
     let (tell, told) = sync_channel::<NodeLine>(TOLD_MAX);
     let writing = thread::spawn(move || {
@@ -177,7 +177,7 @@ pub(super) fn node() -> Result<(), Failure> {
     }));
     let (control, orders) = std::sync::mpsc::channel();
     let waker = listening.waker();
-    thread::spawn(move || obey(lines, &control, &|| drop(waker.wake())));
+    thread::spawn(move || obey(lines, &control, &*waker));
 
     let members = (begin.node, begin.federation);
     let setup = setup(members, begin.nodes, begin.log_entries_max, begin.admission);

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mio::net::TcpStream;
 use punctual_server::listening::{Listening, ServeError};
+use punctual_server::net::{Net, Socket, Sockets};
 use punctual_server::stream::Stream;
 use punctual_server::tls::Tls;
 use punctual_server::users::Users;
@@ -60,11 +60,12 @@ impl PeerAddress {
 }
 
 impl Access {
-    /// Binds an address for clients.
-    pub(super) fn listen(&self, clients: SocketAddr) -> Result<Listening, ServeError> {
-        match self.is_private {
-            true => Listening::bind_any(clients),
-            false => Listening::bind(clients, &self.users),
+    /// Binds an address for clients: of `net`, or of the system.
+    pub(super) fn listen(&self, net: Option<Box<dyn Net>>, clients: SocketAddr) -> Result<Listening, ServeError> {
+        match net {
+            Some(net) => Listening::on(net, clients),
+            None if self.is_private => Listening::on(Box::new(Sockets::new()?), clients),
+            None => Listening::bind(clients, &self.users),
         }
     }
 
@@ -82,7 +83,7 @@ impl Access {
     }
 
     /// Begins the stream of a client or peer that has connected; `None` if TLS cannot begin.
-    pub(super) fn accept(&self, socket: TcpStream, is_client: bool) -> Option<Stream> {
+    pub(super) fn accept(&self, socket: Box<dyn Socket>, is_client: bool) -> Option<Stream> {
         if let Some(tls) = if is_client { &self.clients } else { &self.peers } {
             return Some(Stream::accepted(tls.begin().ok()?, socket));
         }
@@ -90,7 +91,7 @@ impl Access {
     }
 
     /// Begins the stream of a peer that was dialled, or returns the reason why it cannot.
-    pub(super) fn dial(&self, socket: TcpStream, name: &str) -> Result<Stream, String> {
+    pub(super) fn dial(&self, socket: Box<dyn Socket>, name: &str) -> Result<Stream, String> {
         if let Some(tls) = &self.peers {
             let connection = tls.dial(name).map_err(|error| format!("{name}: {error}"))?;
             return Ok(Stream::dialled(connection, socket));

@@ -4,13 +4,11 @@
 //! client that comes back through another balancer brings its session along.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use mio::{Events, Poll, Token, Waker};
+use mio::Token;
 use punctual_federation::balancer::Balancer;
 use punctual_federation::front::{Front, FrontAction, FrontEvent};
 use punctual_federation::ids::{FederationId, NodeId};
@@ -20,6 +18,7 @@ use punctual_server::commands::Verb;
 use punctual_server::door::{Asker, Backend, Door, DoorState};
 use punctual_server::listening::{Listening, ServeError};
 use punctual_server::metrics::{Page, PublishedFigures};
+use punctual_server::net::{Net, Waker};
 use punctual_server::resp::{Resp, Writer};
 use punctual_server::session::late;
 use punctual_server::stream::Ready;
@@ -30,7 +29,7 @@ use punctual_units::{Nanos, Time};
 use super::clients::{self, Clients, READINGS_MAX, is_run};
 use super::lane::{RequestLane, TURN_MAX};
 use super::way::{LinkEnd, Way};
-use super::{Access, CLIENTS, LOCAL, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER};
+use super::{Access, LOOK_EVERY, NodeError, OUT, PeerAddress};
 use crate::changes::{self, StreamPosition};
 use crate::figures::BalancerFigures;
 use crate::spans::{SpanStage, Spans};
@@ -44,8 +43,6 @@ const HEARING_MAX: Nanos = Nanos::from_secs(1);
 /// The bound socket and the settings of a balancer that does not run yet.
 #[derive(Debug)]
 pub struct Balancing {
-    poll: Poll,
-    waker: Arc<Waker>,
     clients: Listening,
     access: Access,
     page: Option<Page>,
@@ -57,12 +54,16 @@ impl Balancing {
     /// # Errors
     /// Any [`NodeError`], as for a port in use.
     pub fn bind(clients: SocketAddr, access: Access) -> Result<Balancing, NodeError> {
-        let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(ServeError::of("the event loop"))?;
-        let clients = access.listen(clients)?;
+        Balancing::on(None, clients, access)
+    }
+
+    /// As [`bind`](Balancing::bind), on a network of the caller's in place of the system's.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Balancing::bind).
+    pub fn on(net: Option<Box<dyn Net>>, clients: SocketAddr, access: Access) -> Result<Balancing, NodeError> {
+        let clients = access.listen(net, clients)?;
         Ok(Balancing {
-            poll,
-            waker: Arc::new(waker),
             clients,
             access,
             page: None,
@@ -82,9 +83,9 @@ impl Balancing {
         self.clients.address()
     }
 
-    /// The waker that has the loop look whether it is to end.
-    pub fn waker(&self) -> Arc<Waker> {
-        Arc::clone(&self.waker)
+    /// Has the loop look whether it is to end.
+    pub fn waker(&self) -> Waker {
+        self.clients.waker()
     }
 
     /// Passes requests on until `ends`, to the nodes at the newest addresses of each number: those at which they listen
@@ -102,14 +103,31 @@ impl Balancing {
         ends: &AtomicBool,
         note: impl FnMut(String),
     ) -> Result<(), NodeError> {
-        let waker = self.waker();
-        // If the waker fails, the loop notices the results at its next look.
-        let wake = move || drop(waker.wake());
+        let mut turned = self.event_loop(nodes, balancer, draw, os, note)?;
+        while !ends.load(Ordering::SeqCst) {
+            turned.turn(turned.wait())?;
+        }
+        turned.door.say_goodbye();
+        Ok(())
+    }
+
+    /// Makes the event loop, before its first turn; as [`run`](Balancing::run).
+    ///
+    /// # Errors
+    /// A thread of the balancer could not begin.
+    pub fn event_loop<O: Os, N: FnMut(String)>(
+        self,
+        nodes: Receiver<BTreeMap<u32, PeerAddress>>,
+        balancer: Box<dyn Balancer>,
+        draw: u64,
+        os: O,
+        note: N,
+    ) -> Result<BalancerLoop<O, N>, NodeError> {
         let started = os.now();
-        let door = clients::open(self.clients, self.poll.registry(), &self.access, wake, started)?;
+        let (door, net) = clients::open(self.clients, &self.access, &os)?;
         let page = PublishedFigures::serve(self.page, BalancerFigures::metrics);
         let process = Process {
-            poll: self.poll,
+            net,
             clients: Clients::new(draw),
             access: self.access,
             front: Front::new(balancer, draw.rotate_left(32)),
@@ -130,7 +148,63 @@ impl Balancing {
             scratch: Vec::new(),
             note,
         };
-        process.run(door, ends)
+        process.publish(&door.state(started), started);
+        Ok(BalancerLoop {
+            process,
+            door,
+            ready: Vec::new(),
+            looked: started,
+        })
+    }
+}
+
+/// The event loop of a balancer, which its thread turns, or the world of a test.
+pub struct BalancerLoop<O: Os, N: FnMut(String)> {
+    process: Process<O, N>,
+    door: Door,
+    /// Sockets that are ready, in a turn.
+    ready: Vec<(Token, Ready)>,
+    looked: Time,
+}
+
+impl<O: Os, N: FnMut(String)> BalancerLoop<O, N> {
+    /// Time until the next turn, unless an event comes before.
+    pub fn wait(&self) -> Nanos {
+        self.process.wait(&self.door)
+    }
+
+    /// Waits at most this long for events, and goes on as far as it can at present.
+    ///
+    /// # Errors
+    /// The event loop has failed.
+    pub fn turn(&mut self, wait: Nanos) -> Result<(), NodeError> {
+        let (process, door) = (&mut self.process, &mut self.door);
+        let polled = process.net.poll(&mut self.ready, wait);
+        polled.map_err(ServeError::of("the event loop"))?;
+        let now = process.os.now();
+        for (token, ready) in self.ready.drain(..) {
+            match token {
+                Token(out) if out >= OUT => {
+                    if let Some(node) = process.ways.get_mut(&((out - OUT) as u32)) {
+                        node.way.ready(ready);
+                    }
+                }
+                token => door.ready(token, ready),
+            }
+        }
+        process.find();
+        process.hear();
+        process.serve(door);
+        process.carry_on();
+        // Sends the answers.
+        process.serve(door);
+        door.accept(&mut *process.net, now);
+        if now.since(self.looked) >= LOOK_EVERY {
+            self.looked = now;
+            door.look(process, now);
+            process.publish(&door.state(now), now);
+        }
+        Ok(())
     }
 }
 
@@ -160,7 +234,7 @@ impl NodeWay {
 }
 
 struct Process<O: Os, N: FnMut(String)> {
-    poll: Poll,
+    net: Box<dyn Net>,
     clients: Clients,
     access: Access,
     front: Front,
@@ -243,48 +317,6 @@ impl<O: Os, N: FnMut(String)> Backend for Process<O, N> {
 }
 
 impl<O: Os, N: FnMut(String)> Process<O, N> {
-    fn run(mut self, mut door: Door, ends: &AtomicBool) -> Result<(), NodeError> {
-        let mut events = Events::with_capacity(1024);
-        let mut looked = self.os.now();
-        self.publish(&door.state(looked), looked);
-        while !ends.load(Ordering::SeqCst) {
-            let wait = self.wait(&door);
-            if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                return Err(ServeError::of("the event loop")(error).into());
-            }
-            let now = self.os.now();
-            for event in &events {
-                let ready = Ready::from(event);
-                match event.token() {
-                    WAKER => {} // the loop looks in any case whether it is to end, and where nodes are
-                    CLIENTS | LOCAL => door.listener_ready(),
-                    Token(out) if out >= OUT => {
-                        if let Some(node) = self.ways.get_mut(&((out - OUT) as u32)) {
-                            node.way.ready(ready);
-                        }
-                    }
-                    token => door.ready(token, ready),
-                }
-            }
-            self.find();
-            self.hear();
-            self.serve(&mut door);
-            self.carry_on();
-            // Sends the answers.
-            self.serve(&mut door);
-            door.accept(self.poll.registry(), now);
-            if now.since(looked) >= LOOK_EVERY {
-                looked = now;
-                door.look(&mut self, now);
-                self.publish(&door.state(now), now);
-            }
-        }
-        door.say_goodbye();
-        Ok(())
-    }
-
     /// Time until the next action, unless an event comes before.
     fn wait(&self, door: &Door) -> Nanos {
         if door.has_more() || self.clients.has_news() || !self.events.is_empty() || !self.lane.is_empty() {
@@ -316,9 +348,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         let now = self.os.now();
         self.hear_changes(now);
         for node in self.ways.values_mut() {
-            let refused = node
-                .way
-                .connect(self.poll.registry(), &self.access, &Packet::Front, now);
+            let refused = node.way.connect(&mut *self.net, &self.access, &Packet::Front, now);
             if let Some(why) = refused {
                 (self.note)(format!(
                     "the way to the node at {} is closed: {why}",

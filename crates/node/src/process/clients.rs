@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use mio::Registry;
 use punctual_federation::message::{Answer, Output, Reason, Request};
+use punctual_os::Os;
 use punctual_server::commands::Verb;
 use punctual_server::cursors::Cursors;
 use punctual_server::door::{Asker, Door, DoorOptions, MemoryLimits};
 use punctual_server::listening::Listening;
+use punctual_server::net::Net;
 use punctual_server::subscribers::KeyNotice;
 use punctual_server::work::{Handle, JobReply, Work};
 use punctual_units::{Nanos, Time};
 
-use super::{Access, CLIENTS, CLIENTS_MAX, FIRST_CLIENT, LOCAL, NodeError};
+use super::{Access, CLIENTS_MAX, FIRST_CLIENT, NodeError};
 use crate::conversation::{self, Conversation, Next};
 use crate::whereabouts::Inquiry;
 
@@ -35,14 +36,8 @@ const MEMORY: MemoryLimits = MemoryLimits {
     ..MemoryLimits::NONE
 };
 
-/// Opens the door of a node or a balancer. `wake` has the event loop look for results of password checks.
-pub(super) fn open(
-    listening: Listening,
-    registry: &Registry,
-    access: &Access,
-    wake: impl Fn() + Send + 'static,
-    now: Time,
-) -> Result<Door, NodeError> {
+/// Opens the door of a node or a balancer.
+pub(super) fn open(listening: Listening, access: &Access, os: &impl Os) -> Result<(Door, Box<dyn Net>), NodeError> {
     let streams = access.clone();
     let options = DoorOptions {
         connections_max: CLIENTS_MAX,
@@ -53,7 +48,7 @@ pub(super) fn open(
         users: Arc::clone(&access.users),
         stream: Box::new(move |socket| streams.accept(socket, true)),
     };
-    Ok(listening.open(registry, [CLIENTS, LOCAL], options, wake, now)?)
+    Ok(listening.open(options, os)?)
 }
 
 /// Whether a command of a federation goes together with those before it: readings do, and any other is a request of its

@@ -4,13 +4,12 @@ use punctual_federation::action::Event;
 use punctual_federation::ids::Member;
 use punctual_federation::message::{Heartbeat, Message};
 use punctual_os::Os;
-use punctual_server::slots::accepted;
 use punctual_server::subscribers::KeyNotice;
 use punctual_store::engine::Engine;
 
 use super::peers::{PeerIn, PeerPacket, Sender};
 use super::requests::ForwardedRequest;
-use super::{BEATS_MAX, Process};
+use super::{BEATS_MAX, PEERS, Process};
 use crate::changes;
 use crate::seen::TimedNotice;
 use crate::spans::SpanStage;
@@ -26,8 +25,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             *begun = begun.wrapping_add(1);
             Some(PeerIn::new(access.accept(stream, false)?, access.versions, *begun, now))
         };
-        let (incoming, registry) = (&mut self.peers.incoming, self.poll.registry());
-        while incoming.accept(|| accepted(&self.peers.listener), registry, &mut begin) {}
+        while self.peers.incoming.accept(&mut *self.net, PEERS, &mut begin) {}
     }
 
     pub(super) fn peer_turn(&mut self, place: usize) {

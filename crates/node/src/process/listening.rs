@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use mio::net::TcpListener;
-use mio::{Poll, Waker};
 use punctual_federation::action::Event;
 use punctual_federation::message::Stop;
 use punctual_federation::node::{Node, Setup};
@@ -16,6 +14,7 @@ use punctual_os::Os;
 use punctual_platform::Machine;
 use punctual_server::listening::{Listening as ClientListening, ServeError};
 use punctual_server::metrics::{Page, PublishedFigures};
+use punctual_server::net::{Net, Waker};
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
@@ -29,7 +28,7 @@ use super::peers::Peers;
 use super::reports::LastReport;
 use super::requests::Requests;
 use super::temporal::TemporalObjects;
-use super::{Access, BoundControl, NodeControl, PEERS, Process, WAKER};
+use super::{Access, BoundControl, NodeControl, NodeLoop, PEERS, Process};
 use crate::bound::{Bound, DelayTarget, Outcome};
 use crate::figures::Figures;
 use crate::own::OwnReading;
@@ -65,10 +64,8 @@ pub enum NodeError {
 /// The bound sockets and the settings of a node that does not run yet.
 #[derive(Debug)]
 pub struct Listening {
-    poll: Poll,
-    waker: Arc<Waker>,
     clients: ClientListening,
-    peers: TcpListener,
+    peers: SocketAddr,
     access: Access,
     /// Cost of requests beside what they need: none, except for a load of a given size.
     pub extra: ExtraCost,
@@ -91,14 +88,23 @@ impl Listening {
     /// # Errors
     /// Any [`NodeError`], as for a port in use.
     pub fn bind(clients: SocketAddr, peers: SocketAddr, access: Access) -> Result<Listening, NodeError> {
-        let clients = access.listen(clients)?;
+        Listening::on(None, clients, peers, access)
+    }
+
+    /// As [`bind`](Listening::bind), on a network of the caller's in place of the system's.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Listening::bind).
+    pub fn on(
+        net: Option<Box<dyn Net>>,
+        clients: SocketAddr,
+        peers: SocketAddr,
+        access: Access,
+    ) -> Result<Listening, NodeError> {
+        let mut clients = access.listen(net, clients)?;
         access.check_peers(peers)?;
-        let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(ServeError::of("the event loop"))?;
-        let peers = ClientListening::bind_any(peers)?.registered(poll.registry(), PEERS)?;
+        let peers = clients.beside(peers, PEERS)?;
         Ok(Listening {
-            poll,
-            waker: Arc::new(waker),
             clients,
             peers,
             access,
@@ -112,19 +118,13 @@ impl Listening {
     }
 
     /// The addresses for clients and for peers, with the ports that were taken.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr), NodeError> {
-        Ok((
-            self.clients.address(),
-            self.peers.local_addr().map_err(ServeError::of("the address"))?,
-        ))
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.clients.address(), self.peers)
     }
 
-    /// The waker that has the loop look at its [`NodeControl`].
-    pub fn waker(&self) -> Arc<Waker> {
-        Arc::clone(&self.waker)
+    /// Has the loop look at its [`NodeControl`].
+    pub fn waker(&self) -> Waker {
+        self.clients.waker()
     }
 
     /// Runs a node until it is ended, has left, or must stop. `tell` gets the notices, and must not wait.
@@ -140,18 +140,36 @@ impl Listening {
         control: Receiver<NodeControl>,
         tell: impl FnMut(TimedNotice),
     ) -> Result<(), NodeError> {
+        let mut turned = self.event_loop(setup, log, replica, os, control, tell)?;
+        loop {
+            if let Some(end) = turned.turn(turned.wait()) {
+                return end;
+            }
+        }
+    }
+
+    /// Makes the event loop, before its first turn, and the threads that call the store; as [`run`](Listening::run).
+    ///
+    /// # Errors
+    /// The node could not begin.
+    pub fn event_loop<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)>(
+        self,
+        setup: &Setup,
+        log: PathBuf,
+        replica: impl Into<Arc<Replica<E, O>>>,
+        os: O,
+        control: Receiver<NodeControl>,
+        tell: T,
+    ) -> Result<NodeLoop<E, O, T>, NodeError> {
         let replica = replica.into();
         let temporal = Temporal {
             boot: replica.count_boot(self.temporal.boot)?,
             ..self.temporal
         };
-        let waker = self.waker();
-        // If the waker fails, the loop notices the results at its next heartbeat.
-        let wake = move || drop(waker.wake());
-        let stores = Stores::start(&replica, &os, setup.executors, self.extra, &wake)
+        let stores = Stores::start(&replica, &os, setup.executors, self.extra, &self.waker())
             .map_err(ServeError::of("the store's threads"))?;
-        let now = os.now();
-        let door = clients::open(self.clients, self.poll.registry(), &self.access, wake, now)?;
+        let (now, address) = (os.now(), self.clients.address());
+        let (door, net) = clients::open(self.clients, &self.access, &os)?;
         let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);
         let turned = self.bound.map(|(asked, outcome)| BoundControl {
             bound: Bound::new(asked, node.machine(now).offers(), now),
@@ -162,15 +180,15 @@ impl Listening {
         let hello = Packet::Hello {
             federation: setup.federation,
             from: me,
-            clients: door.address().map_err(ServeError::of("the address"))?,
+            clients: address,
         };
         let page =
             PublishedFigures::serve(self.page, Figures::metrics).map_err(ServeError::of("the thread for figures"))?;
         let mut process = Process {
-            poll: self.poll,
+            net,
             access: self.access,
             clients: Clients::new(setup.me.boot.0),
-            peers: Peers::new(self.peers, hello),
+            peers: Peers::new(hello),
             log: LogLinks::new(log, setup, replica.revision()),
             setup: setup.clone(),
             node,
@@ -198,6 +216,14 @@ impl Listening {
         if let Some(refusal) = refused {
             process.seen(What::Ordinary(refusal.to_string()));
         }
-        process.run(door, claim)
+        process.carry_on();
+        let looked = process.os.now();
+        Ok(NodeLoop {
+            process,
+            door,
+            claim,
+            ready: Vec::new(),
+            looked,
+        })
     }
 }

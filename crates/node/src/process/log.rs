@@ -5,8 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mio::net::UnixStream;
-use mio::{Interest, Registry, Token};
+use mio::Token;
 use punctual_federation::action::{Ask, Event, LogAnswer, Ticket};
 use punctual_federation::entry::Entry;
 use punctual_federation::follower::{BUFFER_MAX, NumberedEntry};
@@ -18,7 +17,7 @@ use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, O
 use punctual_logs::socket::{Response, VERSION, WAIT_MAX};
 use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, HistoryId, Identity, LogError, LogHistory};
 use punctual_server::link::{Link, Turn};
-use punctual_server::local::as_tcp;
+use punctual_server::net::{Net, Remote};
 use punctual_server::stream::{Ready, Stream};
 use punctual_units::{Nanos, Time};
 
@@ -110,14 +109,14 @@ impl LogLink {
 
     /// Dials if it is time to, and sends the opening question. Returns a message for the operator once the waits
     /// between failed dials have reached [`RETRY_MAX`], once an outage.
-    pub fn connect(&mut self, registry: &Registry, now: Time) -> Option<String> {
+    pub fn connect(&mut self, net: &mut dyn Net, now: Time) -> Option<String> {
         if self.link.is_some() || self.retry_at > now {
             return None;
         }
         self.retry_at = now + self.backoff;
         let before = self.backoff;
         self.backoff = Nanos(before.0 * 2).min(RETRY_MAX);
-        let mut stream = match UnixStream::connect(&self.path) {
+        let stream = match net.connect(Remote::File(&self.path), self.token) {
             Ok(stream) => stream,
             Err(why) => {
                 let path = self.path.display();
@@ -125,12 +124,8 @@ impl LogLink {
                 return (before < RETRY_MAX && self.backoff == RETRY_MAX).then_some(text);
             }
         };
-        let both = Interest::READABLE | Interest::WRITABLE;
-        if registry.register(&mut stream, self.token, both).is_err() {
-            return None;
-        }
         let frames = Frames::between([self.version, VERSION], FRAME_BYTES_MAX);
-        self.link = Some((Link::new(Stream::Plain(as_tcp(stream))), frames));
+        self.link = Some((Link::new(Stream::Plain(stream)), frames));
         self.send(OPENING, Revision::ZERO, Question::Open(self.identity));
         None
     }
@@ -274,6 +269,7 @@ mod tests {
     use punctual_federation::admission::Gate;
     use punctual_federation::ids::{Boot, Member, NodeId};
     use punctual_logs::LogState;
+    use punctual_server::net::Sockets;
 
     use super::*;
 
@@ -294,11 +290,11 @@ mod tests {
     #[test]
     fn a_log_that_is_not_there_is_reported_once() {
         let folder = tempfile::tempdir().unwrap();
-        let (poll, mut now) = (mio::Poll::new().unwrap(), Time::ZERO);
+        let (mut net, mut now) = (Sockets::new().unwrap(), Time::ZERO);
         let mut link = LogLink::new(folder.path().join("log"), &setup(), ASK);
         let mut dial = |_| {
             now = now + RETRY_MAX;
-            link.connect(poll.registry(), now)
+            link.connect(&mut net, now)
         };
         let told: Vec<String> = (0..100).filter_map(&mut dial).collect();
         assert!(
@@ -313,7 +309,7 @@ mod tests {
         let path = folder.path().join("log");
         let listener = UnixListener::bind(&path).unwrap();
         let setup = setup();
-        let poll = mio::Poll::new().unwrap();
+        let mut net = Sockets::new().unwrap();
         let (mut link, mut events, mut now) = (LogLink::new(path, &setup, ASK), Vec::new(), Time::ZERO);
         let mut turn = |link: &mut LogLink| {
             link.ready(Ready {
@@ -325,7 +321,7 @@ mod tests {
         };
         for version in [VERSION, OLDEST] {
             now = now + RETRY_MAX;
-            link.connect(poll.registry(), now);
+            link.connect(&mut net, now);
             turn(&mut link);
             let (mut stream, _) = listener.accept().unwrap();
             let mut bytes = [0; 256];

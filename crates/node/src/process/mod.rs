@@ -17,11 +17,10 @@ mod temporal;
 mod way;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use mio::{Events, Poll, Token};
+use mio::Token;
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::NodeId;
@@ -34,6 +33,7 @@ use punctual_os::Os;
 use punctual_server::door::Door;
 use punctual_server::listening::ServeError;
 use punctual_server::metrics::PublishedFigures;
+use punctual_server::net::{self, Net};
 use punctual_server::stream::Ready;
 use punctual_server::tasks::Tasks;
 use punctual_store::engine::Engine;
@@ -86,12 +86,9 @@ const SWEEPER: u64 = u64::MAX;
 /// Time limit for the master to remove some expired records.
 const SWEEP_WITHIN: Nanos = Nanos::from_secs(1);
 
-const WAKER: Token = Token(0);
-const CLIENTS: Token = Token(1);
-const PEERS: Token = Token(2);
-const ASK: Token = Token(3);
-const WATCH: Token = Token(4);
-const LOCAL: Token = Token(5);
+const PEERS: Token = Token(net::FIRST);
+const ASK: Token = Token(net::FIRST + 1);
+const WATCH: Token = Token(net::FIRST + 2);
 /// First token of connections that clients have dialled.
 const FIRST_CLIENT: usize = 1 << 16;
 /// First token of connections that peers and balancers have dialled.
@@ -122,8 +119,18 @@ struct BoundControl {
     outcome: Arc<Mutex<Outcome>>,
 }
 
+/// The event loop of a node, which its thread turns, or the world of a test.
+pub struct NodeLoop<E: Engine, O: Os, T: FnMut(TimedNotice)> {
+    process: Process<E, O, T>,
+    door: Door,
+    claim: ProcessorClaim,
+    /// Sockets that are ready, in a turn.
+    ready: Vec<(Token, Ready)>,
+    looked: Time,
+}
+
 struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
-    poll: Poll,
+    net: Box<dyn Net>,
     access: Access,
     clients: Clients,
     peers: Peers,
@@ -158,61 +165,64 @@ struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
     tell: T,
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
-    fn run(mut self, mut door: Door, mut claim: ProcessorClaim) -> Result<(), NodeError> {
-        let mut events = Events::with_capacity(1024);
-        let mut looked = self.os.now();
-        loop {
-            self.carry_on();
-            if let Some(end) = self.ends.take() {
-                self.leave_decisions();
-                // Clients get the answers that are there.
-                door.close();
-                door.serve(&mut self);
-                door.say_goodbye();
-                self.peers.incoming.say_goodbye();
-                return end;
-            }
-            let wait = self.wait(&door);
-            if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                return Err(ServeError::of("the event loop")(error).into());
-            }
-            for event in &events {
-                let ready = Ready::from(event);
-                match event.token() {
-                    WAKER => self.obey(),
-                    CLIENTS | LOCAL => door.listener_ready(),
-                    PEERS => self.accept(),
-                    ASK => self.log.ask.ready(ready),
-                    WATCH => self.log.watch.ready(ready),
-                    Token(out) if out >= OUT => {
-                        if let Some(peer) = self.peers.outgoing.get_mut(&NodeId((out - OUT) as u32)) {
-                            peer.way.ready(ready);
-                        }
-                    }
-                    token if token.0 >= FIRST_PEER => {
-                        self.peers.incoming.ready(token, ready);
-                    }
-                    token => door.ready(token, ready),
-                }
-            }
-            for place in self.peers.incoming.due() {
-                self.peer_turn(place);
-            }
-            self.serve(&mut door);
-            let now = self.os.now();
-            if now.since(looked) >= LOOK_EVERY {
-                looked = now;
-                claim.review(&self.os, now);
-                door.look(&mut self, now);
-                self.look(now);
-                self.publish(&door.state(now), now);
-            }
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> NodeLoop<E, O, T> {
+    /// Time until the next turn, unless an event comes before.
+    pub fn wait(&self) -> Nanos {
+        match self.process.ends.is_some() {
+            true => Nanos::ZERO,
+            false => self.process.wait(&self.door),
         }
     }
 
+    /// Waits at most this long for events, and goes on as far as it can at present. Returns the result of the node once
+    /// it has ended.
+    pub fn turn(&mut self, wait: Nanos) -> Option<Result<(), NodeError>> {
+        let (process, door) = (&mut self.process, &mut self.door);
+        if let Some(end) = process.ends.take() {
+            process.leave_decisions();
+            // Clients get the answers that are there.
+            door.close(&mut *process.net);
+            door.serve(process);
+            door.say_goodbye();
+            process.peers.incoming.say_goodbye();
+            return Some(end);
+        }
+        if let Err(error) = process.net.poll(&mut self.ready, wait) {
+            return Some(Err(ServeError::of("the event loop")(error).into()));
+        }
+        process.obey();
+        for (token, ready) in self.ready.drain(..) {
+            match token {
+                PEERS => process.accept(),
+                ASK => process.log.ask.ready(ready),
+                WATCH => process.log.watch.ready(ready),
+                Token(out) if out >= OUT => {
+                    if let Some(peer) = process.peers.outgoing.get_mut(&NodeId((out - OUT) as u32)) {
+                        peer.way.ready(ready);
+                    }
+                }
+                token if token.0 >= FIRST_PEER => process.peers.incoming.ready(token, ready),
+                token => door.ready(token, ready),
+            }
+        }
+        for place in process.peers.incoming.due() {
+            process.peer_turn(place);
+        }
+        process.serve(door);
+        let now = process.os.now();
+        if now.since(self.looked) >= LOOK_EVERY {
+            self.looked = now;
+            self.claim.review(&process.os, now);
+            door.look(process, now);
+            process.look(now);
+            process.publish(&door.state(now), now);
+        }
+        process.carry_on();
+        None
+    }
+}
+
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     /// Time until the next action, unless an event comes before.
     fn wait(&self, door: &Door) -> Nanos {
         if !self.lane.is_empty() || !self.peers.incoming.again.is_empty() || door.has_more() || self.clients.has_news()
@@ -234,13 +244,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         let now = self.os.now();
         self.turn_bound(now);
         self.set_own(now);
-        if let Some(silent) = self.log.ask.connect(self.poll.registry(), now) {
+        if let Some(silent) = self.log.ask.connect(&mut *self.net, now) {
             self.note(silent);
         }
-        _ = self.log.watch.connect(self.poll.registry(), now);
+        _ = self.log.watch.connect(&mut *self.net, now);
         let mut troubles = Vec::new();
         for (node, peer) in &mut self.peers.outgoing {
-            let trouble = peer.connect(self.poll.registry(), &self.access, &self.peers.hello, now);
+            let trouble = peer.connect(&mut *self.net, &self.access, &self.peers.hello, now);
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         let mut turn = TURN_MAX;

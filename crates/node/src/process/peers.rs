@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
-use mio::net::TcpListener;
-use mio::{Registry, Token};
+use mio::Token;
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
 use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{self, Frames};
 use punctual_server::link::{Bytes, Link, Turn};
+use punctual_server::net::Net;
 use punctual_server::slots::Slots;
 use punctual_server::stream::Stream;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
@@ -32,7 +32,6 @@ const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 
 /// Connections with other nodes and with balancers.
 pub(super) struct Peers {
-    pub listener: TcpListener,
     /// Connections that peers and balancers have dialled.
     pub incoming: Slots<PeerIn>,
     /// Number of these connections that ever began.
@@ -49,9 +48,8 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub fn new(listener: TcpListener, hello: Packet) -> Peers {
+    pub fn new(hello: Packet) -> Peers {
         Peers {
-            listener,
             incoming: Slots::new(PEERS_MAX, FIRST_PEER),
             begun: 0,
             outgoing: BTreeMap::new(),
@@ -99,11 +97,11 @@ impl PeerOut {
     }
 
     /// Dials if it is time to; sends this node's name first.
-    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<Trouble> {
+    pub fn connect(&mut self, net: &mut dyn Net, access: &Access, name: &Packet, now: Time) -> Option<Trouble> {
         if self.way.link.is_some() {
             return None;
         }
-        self.way.connect(registry, access, name, now).map(Trouble::Refused)
+        self.way.connect(net, access, name, now).map(Trouble::Refused)
     }
 
     /// Sends messages, then what `more` adds until it returns false, as far as the socket takes them. Returns trouble
@@ -342,7 +340,7 @@ mod tests {
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let peer = PeerIn::new(
-            Stream::Plain(TcpStream::from_std(stream)),
+            Stream::Plain(Box::new(TcpStream::from_std(stream))),
             [OLDEST, VERSION],
             1,
             Time::ZERO,

@@ -112,7 +112,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         door.tell(self.clients.told.drain(..));
         door.serve(self);
         let now = self.os.now();
-        door.accept(self.poll.registry(), now);
+        door.accept(&mut *self.net, now);
         self.clients.hears = door.hears();
         for (ticket, request, arrived) in std::mem::take(&mut self.clients.asks) {
             self.begin(ticket, request, arrived, now);

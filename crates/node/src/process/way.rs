@@ -2,11 +2,11 @@
 
 use std::io;
 
-use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
+use mio::Token;
 use punctual_federation::ids::FederationId;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_server::link::{Link, Turn};
+use punctual_server::net::{Net, Remote};
 use punctual_server::stream::Ready;
 use punctual_units::{Nanos, Time};
 
@@ -131,20 +131,18 @@ impl Way {
 
     /// Dials if it is time to, and sends this process' name first. Returns the reason of a refusal that an operator
     /// should know.
-    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<String> {
+    pub fn connect(&mut self, net: &mut dyn Net, access: &Access, name: &Packet, now: Time) -> Option<String> {
         if self.link.is_some() || self.retry_at > now {
             return None;
         }
         self.dialled = now;
         self.retry_at = now + self.backoff;
         self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
-        let socket = TcpStream::connect(self.address.socket).ok()?;
-        let mut stream = match access.dial(socket, &self.address.name) {
+        let socket = net.connect(Remote::Address(self.address.socket), self.token).ok()?;
+        let stream = match access.dial(socket, &self.address.name) {
             Ok(stream) => stream,
             Err(refused) => return self.refused(refused, now),
         };
-        let both = Interest::READABLE | Interest::WRITABLE;
-        registry.register(stream.socket(), self.token, both).ok()?;
         let mut link = Link::new(stream);
         let [oldest, newest] = access.versions;
         self.version = if self.is_older { oldest } else { newest };
@@ -212,7 +210,6 @@ impl Way {
         let turn = link.read(scratch, |bytes| self.frames.feed(bytes))?;
         if link.is_writable && turn != Turn::Ended {
             // A socket that is ready to write is connected.
-            link.stream.socket().set_nodelay(true)?;
             if now.since(self.dialled) >= LASTED && !link.stream.is_handshaking() {
                 self.backoff = RETRY_FIRST;
             }
@@ -233,7 +230,7 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
-    use mio::Poll;
+    use punctual_server::net::Sockets;
 
     use super::*;
     use crate::wire::FRAME_BYTES_MAX;
@@ -247,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_closed_at_once_is_tried_in_the_older_version() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let poll = Poll::new().unwrap();
+        let mut net = Sockets::new().unwrap();
         let mut way = way_to(&listener);
         let (mut now, mut spoken, access) = (Time::ZERO, Vec::new(), Access::default());
         for (is_accepted, lasts) in [
@@ -259,7 +256,7 @@ mod tests {
             (true, Nanos::ZERO),
             (true, Nanos::ZERO),
         ] {
-            way.connect(poll.registry(), &access, &Packet::Front, now);
+            way.connect(&mut net, &access, &Packet::Front, now);
             spoken.push(way.version);
             way.is_connected = is_accepted;
             assert_eq!(way.ended(&LinkEnd::Ended, now + lasts), None);
@@ -273,11 +270,11 @@ mod tests {
     #[test]
     fn one_that_accepts_and_closes_is_dialled_less_and_less_often() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let poll = Poll::new().unwrap();
+        let mut net = Sockets::new().unwrap();
         let mut way = way_to(&listener);
         let (mut now, mut waits, mut scratch) = (Time::ZERO, Vec::new(), Vec::new());
         for _ in 0..8 {
-            way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+            way.connect(&mut net, &Access::default(), &Packet::Front, now);
             drop(listener.accept().unwrap());
             while way.link.is_some() {
                 way.ready(Ready {
@@ -295,7 +292,7 @@ mod tests {
         assert!(waits.is_sorted() && waits[0] == RETRY_FIRST, "{waits:?}");
         assert_eq!(waits[7], RETRY_MAX);
         // One that calls is dialled at once, and once.
-        let dial = |way: &mut Way, now| way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+        let mut dial = |way: &mut Way, now| way.connect(&mut net, &Access::default(), &Packet::Front, now);
         dial(&mut way, now);
         way.link = None;
         assert_eq!(way.next_due(), now + RETRY_MAX);
@@ -312,7 +309,7 @@ mod tests {
     #[test]
     fn a_reason_is_reported_once_however_long_the_connection_lasted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let poll = Poll::new().unwrap();
+        let mut net = Sockets::new().unwrap();
         let mut way = way_to(&listener);
         let (mut now, mut scratch) = (Time::ZERO, Vec::new());
         let [ours, theirs] = [FederationId(1), FederationId(2)];
@@ -327,7 +324,7 @@ mod tests {
             (&other, Nanos::ZERO, false),
         ];
         for (at, (gone, lasts, is_reported)) in ends.into_iter().enumerate() {
-            way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+            way.connect(&mut net, &Access::default(), &Packet::Front, now);
             let mut name = Vec::new();
             frame::write(&mut name, VERSION, &Packet::Front);
             let mut node = listener.accept().unwrap().0;
@@ -350,13 +347,13 @@ mod tests {
     #[test]
     fn a_connection_that_is_not_answered_and_lasted_was_taken() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let poll = Poll::new().unwrap();
+        let mut net = Sockets::new().unwrap();
         for (is_answered, reports) in [(true, 1), (false, 2)] {
             let mut way = way_to(&listener);
             way.is_answered = is_answered;
             let (mut now, mut reported) = (Time::ZERO, 0);
             for gone in [LinkEnd::SecondName, LinkEnd::Ended, LinkEnd::SecondName] {
-                way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+                way.connect(&mut net, &Access::default(), &Packet::Front, now);
                 way.is_connected = true;
                 reported += usize::from(way.ended(&gone, now + LASTED).is_some());
                 now = now + LASTED + RETRY_MAX;
@@ -381,7 +378,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_packets_are_reported_once_and_other_reasons_seldom() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let poll = Poll::new().unwrap();
+        let mut net = Sockets::new().unwrap();
         let mut way = way_to(&listener);
         let mut now = Time::ZERO;
         let garbage = |len| LinkEnd::Frame(FrameError::TooLong { len, max: 1 });
@@ -402,7 +399,7 @@ mod tests {
             version(),
             garbage(9),
         ] {
-            way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+            way.connect(&mut net, &Access::default(), &Packet::Front, now);
             way.is_connected = true;
             reports.extend(way.ended(&gone, now + LASTED));
             now = now

@@ -10,7 +10,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mio::Waker;
 use punctual_engines::Memory;
 use punctual_federation::admission::Gate;
 use punctual_federation::balancer::Home;
@@ -23,6 +22,7 @@ use punctual_node::process::balance::Balancing;
 use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_os::LinuxOs;
 use punctual_server::commands::TABLE;
+use punctual_server::net::Waker;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::request::{Request, RequestParser};
 use punctual_server::resp::{Bounds, Reply, Resp, Writer};
@@ -142,7 +142,7 @@ struct OneNode {
     clients: SocketAddr,
     peers: SocketAddr,
     control: Sender<NodeControl>,
-    waker: Arc<Waker>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
     _log: (LogServer, TempDir),
 }
@@ -156,7 +156,7 @@ impl OneNode {
         };
         let mut listening = Listening::bind(any, any, access).unwrap();
         listening.temporal.validity = VALIDITY;
-        let (clients, peers) = listening.addresses().unwrap();
+        let (clients, peers) = listening.addresses();
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("log");
         let log = SharedLog::new(Log::default());
@@ -200,7 +200,7 @@ impl OneNode {
 impl Drop for OneNode {
     fn drop(&mut self) {
         drop(self.control.send(NodeControl::End));
-        drop(self.waker.wake());
+        (self.waker)();
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -209,7 +209,7 @@ impl Drop for OneNode {
 struct OneBalancer {
     clients: SocketAddr,
     ends: Arc<AtomicBool>,
-    waker: Arc<Waker>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
     _node: OneNode,
 }
@@ -246,7 +246,7 @@ impl OneBalancer {
 impl Drop for OneBalancer {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        drop(self.waker.wake());
+        (self.waker)();
         self.thread.take().map(JoinHandle::join);
     }
 }

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mio::Waker;
 use punctual_engines::Memory;
 use punctual_federation::admission::Gate;
 use punctual_federation::balancer::Home;
@@ -25,6 +24,7 @@ use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_node::seen::What;
 use punctual_node::wire::{OLDEST, VERSION};
 use punctual_os::LinuxOs;
+use punctual_server::net::Waker;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::wait_until;
 use punctual_units::Nanos;
@@ -36,7 +36,7 @@ struct RunningNode {
     clients: SocketAddr,
     peers: SocketAddr,
     control: Sender<NodeControl>,
-    waker: Arc<Waker>,
+    waker: Waker,
     notes: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -49,7 +49,7 @@ impl RunningNode {
             ..Access::default()
         };
         let listening = Listening::bind(any, any, access).unwrap();
-        let (clients, peers) = listening.addresses().unwrap();
+        let (clients, peers) = listening.addresses();
         let options = StoreOptions {
             replicated: true,
             ..StoreOptions::default()
@@ -90,7 +90,7 @@ impl RunningNode {
 
     fn finds(&self, peers: &BTreeMap<NodeId, PeerAddress>) {
         self.control.send(NodeControl::Peers(peers.clone())).unwrap();
-        self.waker.wake().unwrap();
+        (self.waker)();
     }
 
     fn says(&self, request: &str) -> String {
@@ -101,7 +101,7 @@ impl RunningNode {
 impl Drop for RunningNode {
     fn drop(&mut self) {
         drop(self.control.send(NodeControl::End));
-        drop(self.waker.wake());
+        (self.waker)();
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -123,7 +123,7 @@ struct Federation {
     balancer: SocketAddr,
     addresses: Sender<BTreeMap<u32, PeerAddress>>,
     ends: Arc<AtomicBool>,
-    waker: Arc<Waker>,
+    waker: Waker,
     balancing: Option<JoinHandle<()>>,
     count: u64,
 }
@@ -167,7 +167,7 @@ impl Federation {
             .collect();
         self.nodes.iter().flatten().for_each(|node| node.finds(&peers));
         self.addresses.send(places).unwrap();
-        self.waker.wake().unwrap();
+        (self.waker)();
     }
 
     fn node(&self, number: usize) -> &RunningNode {
@@ -195,7 +195,7 @@ impl Federation {
 impl Drop for Federation {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        drop(self.waker.wake());
+        (self.waker)();
         self.balancing.take().map(JoinHandle::join);
     }
 }

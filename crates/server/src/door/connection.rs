@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 
 use punctual_units::{Nanos, Time};
 
@@ -303,7 +302,7 @@ impl Connection {
         let socket = self.link.stream.socket();
         ClientState {
             addresses: [shown(socket.peer_addr()), shown(socket.local_addr())],
-            descriptor: socket.as_raw_fd(),
+            descriptor: socket.descriptor(),
             age_s: seconds(self.times.began),
             idle_s: seconds(self.times.came),
             unread: counts.requests,

@@ -20,10 +20,11 @@ mod tests;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Registry, Token};
+use mio::Token;
+use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
 use self::connection::Connection;
@@ -31,11 +32,11 @@ use self::memory::{ByteCounts, MemoryUse};
 pub use self::memory::{HEARD_MAX, MemoryLimits};
 use crate::commands::Verb;
 use crate::link::{Bytes, Link};
-use crate::local::LocalListener;
+use crate::net::{CLIENTS, LOCAL, Net, Socket, Waker};
 use crate::prover::Prover;
 use crate::resp::{ProtocolError, Writer};
 use crate::session::{ServerSettings, Session};
-use crate::slots::{Slots, accepted};
+use crate::slots::Slots;
 use crate::stream::{Ready, Stream};
 use crate::subscribers::{KeyNotice, Subscribers};
 use crate::users::Users;
@@ -175,15 +176,15 @@ pub struct DoorOptions {
     /// Users and their rights.
     pub users: Arc<Users>,
     /// Makes the stream of a socket that was accepted; `None` if TLS cannot begin.
-    pub stream: Box<dyn FnMut(TcpStream) -> Option<Stream> + Send>,
+    pub stream: Box<dyn FnMut(Box<dyn Socket>) -> Option<Stream> + Send>,
 }
 
 /// All clients' connections of a process.
 pub struct Door {
-    /// `None` once no further request begins.
-    listener: Option<TcpListener>,
-    /// A Unix socket beside it.
-    local: Option<LocalListener>,
+    /// Whether requests begin.
+    is_open: bool,
+    /// A Unix socket at which clients connect, too.
+    local: Option<PathBuf>,
     /// Whether clients may be waiting to be accepted.
     accepts: bool,
     options: DoorOptions,
@@ -205,22 +206,16 @@ pub struct Door {
 }
 
 impl Door {
-    /// Makes the door of a listener, and of a Unix socket beside it, whose events the host reports by
-    /// [`listener_ready`](Door::listener_ready). `wake` has the host's loop look for results of password checks.
+    /// Makes the door of the listeners [`CLIENTS`] and, with a path, [`LOCAL`]. `wake` has the host's loop look for
+    /// results of password checks.
     ///
     /// # Errors
     /// The system refuses the thread that checks passwords.
-    pub fn new(
-        listener: TcpListener,
-        local: Option<LocalListener>,
-        options: DoorOptions,
-        wake: impl Fn() + Send + 'static,
-        now: Time,
-    ) -> io::Result<Door> {
+    pub fn new(local: Option<PathBuf>, options: DoorOptions, os: &impl Os, wake: Waker) -> io::Result<Door> {
         let users = &options.users;
-        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
+        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), os, wake));
         Ok(Door {
-            listener: Some(listener),
+            is_open: true,
             local,
             accepts: false,
             slots: Slots::new(options.connections_max, options.first_token),
@@ -237,19 +232,10 @@ impl Door {
             subscribers: Subscribers::default(),
             telling: VecDeque::new(),
             spent: 0,
-            started: now,
+            started: os.now(),
             scratch: Vec::new(),
             options,
         })
-    }
-
-    /// The address at which clients connect.
-    ///
-    /// # Errors
-    /// The error of the system, or the door is closed.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        listener.local_addr()
     }
 
     /// State of the door, for figures.
@@ -268,12 +254,15 @@ impl Door {
 
     /// Takes note that clients may be waiting to be accepted.
     pub fn listener_ready(&mut self) {
-        self.accepts = self.listener.is_some();
+        self.accepts = self.is_open;
     }
 
-    /// Takes note that a client's socket can be read or written.
+    /// Takes note that a client's socket can be read or written, or that clients wait.
     pub fn ready(&mut self, token: Token, ready: Ready) {
-        self.slots.ready(token, ready);
+        match token {
+            CLIENTS | LOCAL => self.listener_ready(),
+            token => self.slots.ready(token, ready),
+        }
     }
 
     /// Whether there is something to do without an event.
@@ -328,12 +317,12 @@ impl Door {
     }
 
     /// Accepts waiting clients, as many as one turn of the loop takes.
-    pub fn accept(&mut self, registry: &Registry, now: Time) {
-        let Some(listener) = self.listener.as_ref().filter(|_| self.accepts) else {
+    pub fn accept(&mut self, net: &mut dyn Net, now: Time) {
+        if !self.accepts {
             return;
-        };
+        }
         let (options, totals) = (&mut self.options, &mut self.totals);
-        let mut begin = |socket, place: Option<usize>, is_local: bool| {
+        let mut begin = |socket, place: Option<usize>, is_local| {
             totals.begun += 1;
             let stream = match is_local {
                 true => Some(Stream::Plain(socket)),
@@ -356,9 +345,9 @@ impl Door {
             Some(connection)
         };
         let slots = &mut self.slots;
-        self.accepts = slots.accept(|| accepted(listener), registry, |socket, at| begin(socket, at, false));
-        if let Some(local) = &self.local {
-            self.accepts |= slots.accept(|| local.accept(), registry, |socket, at| begin(socket, at, true));
+        self.accepts = slots.accept(net, CLIENTS, |socket, at| begin(socket, at, false));
+        if self.local.is_some() {
+            self.accepts |= slots.accept(net, LOCAL, |socket, at| begin(socket, at, true));
         }
     }
 
@@ -368,7 +357,7 @@ impl Door {
             return;
         };
         // Once the door is closed, replies are sent, and nothing else begins.
-        let is_open = self.listener.is_some();
+        let is_open = self.is_open;
         let read = match is_open && connection.reads(&self.memory) {
             true => connection.read(&self.options.settings, &mut self.scratch, || backend.now()),
             false => Ok(()),
@@ -460,10 +449,10 @@ impl Door {
     }
 
     /// Accepts no further client and begins no further request.
-    pub fn close(&mut self) {
-        self.listener = None;
-        self.local = None;
-        self.accepts = false;
+    pub fn close(&mut self, net: &mut dyn Net) {
+        net.close(CLIENTS);
+        net.close(LOCAL);
+        (self.is_open, self.accepts) = (false, false);
     }
 
     /// Drops the requests that have not begun; returns whether all others are answered and all replies sent.

@@ -163,7 +163,7 @@ impl Door {
 
     /// The connections that a filter means, by number, each with its slot and its line.
     fn clients(&mut self, filter: &ClientFilter, now: Time) -> Vec<(u64, usize, String)> {
-        let local = self.local.as_ref().map(|local| format!("{}:0", local.path().display()));
+        let local = self.local.as_ref().map(|local| format!("{}:0", local.display()));
         let states = self.slots.iter_mut().map(|(at, there)| {
             let mut state = there.state(now);
             if let Some(local) = local.as_ref().filter(|_| there.is_local) {

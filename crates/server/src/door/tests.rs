@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream as Client;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Interest, Poll};
+use punctual_os::LinuxOs;
 use punctual_testing::WAIT_MAX;
 
 use super::connection::REPLIES_PAUSE;
 use super::*;
+use crate::net::Sockets;
 use crate::resp::Bounds;
 use crate::resp::request::Request;
 use crate::session::{Call, Limits, WatchedKey};
@@ -17,7 +18,6 @@ use crate::users::{PasswordHash, Right, User};
 
 /// The reply in place of one that does not fit.
 const LATE: &[u8] = b"-LATE\r\n";
-const LISTENER: Token = Token(0);
 const BOUNDS: &Bounds = Limits::ALONE.request;
 const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
@@ -87,21 +87,19 @@ impl Backend for TestBackend {
 struct TestDoor {
     inner: Door,
     backend: TestBackend,
-    poll: Poll,
-    events: Events,
+    net: Sockets,
+    ready: Vec<(Token, Ready)>,
+    address: SocketAddr,
 }
 
 impl TestDoor {
     fn new(change: impl FnOnce(&mut DoorOptions)) -> TestDoor {
-        let poll = Poll::new().expect("events");
-        let mut listener = TcpListener::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
-        let registry = poll.registry();
-        registry
-            .register(&mut listener, LISTENER, Interest::READABLE)
-            .expect("events");
+        let mut net = Sockets::new().expect("events");
+        let at = "127.0.0.1:0".parse().expect("an address");
+        let address = net.listen(at, CLIENTS).expect("a port");
         let mut options = DoorOptions {
             connections_max: 64,
-            first_token: 1,
+            first_token: crate::net::FIRST,
             stalled_max: STALLED_MAX,
             memory: MemoryLimits::NONE,
             settings: ServerSettings::of(Limits::ALONE, []),
@@ -114,10 +112,11 @@ impl TestDoor {
             ..TestBackend::default()
         };
         TestDoor {
-            inner: Door::new(listener, None, options, || {}, backend.now).expect("threads"),
+            inner: Door::new(None, options, &LinuxOs, net.waker()).expect("threads"),
             backend,
-            poll,
-            events: Events::with_capacity(64),
+            net,
+            ready: Vec::new(),
+            address,
         }
     }
 
@@ -129,22 +128,19 @@ impl TestDoor {
                 return;
             }
             let wait = u64::from(!self.inner.has_more());
-            let polled = self.poll.poll(&mut self.events, Some(Duration::from_millis(wait)));
+            let polled = self.net.poll(&mut self.ready, Nanos::from_millis(wait));
             polled.expect("events");
-            for event in &self.events {
-                match event.token() {
-                    LISTENER => self.inner.listener_ready(),
-                    token => self.inner.ready(token, Ready::from(event)),
-                }
+            for (token, ready) in self.ready.drain(..) {
+                self.inner.ready(token, ready);
             }
             self.inner.serve(&mut self.backend);
-            self.inner.accept(self.poll.registry(), self.backend.now);
+            self.inner.accept(&mut self.net, self.backend.now);
         }
         panic!("not within {WAIT_MAX:?}");
     }
 
     fn connect(&self) -> Client {
-        let client = Client::connect(self.inner.address().expect("it listens")).expect("it listens");
+        let client = Client::connect(self.address).expect("it listens");
         let bound = Some(Duration::from_millis(1));
         client.set_read_timeout(bound).expect("a bound");
         client
@@ -731,7 +727,7 @@ fn a_closed_door_answers_what_was_begun() {
     turned.until(|_, backend| !backend.taken.is_empty());
     client.write_all(b"PING\r\n").expect("it takes bytes");
     turned.until(|door, _| door.slots.get_mut(place).is_some_and(|own| own.waiting() > 0));
-    turned.inner.close();
+    turned.inner.close(&mut turned.net);
     assert!(!turned.inner.is_drained(), "an answer is owed");
     turned.backend.answer(2);
     turned.inner.serve(&mut turned.backend);

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use mio::net::TcpStream;
-use mio::{Poll, Waker};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, Time};
 
-use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, LOCAL, PoolBackend, WAKER};
+use super::{BYTES_MAX, EventLoop, PoolBackend};
 use crate::door::{DoorOptions, MemoryLimits};
 use crate::listening::{Listening, ServeError};
 use crate::metrics::{Page, PublishedFigures};
-use crate::pool::{Pool, PoolOptions, PoolState};
+use crate::net::{FIRST, Socket, Waker};
+use crate::pool::{PoolOptions, PoolState};
 use crate::session::{Limits, ServerSettings};
 use crate::stream::Stream;
 use crate::tasks::Tasks;
@@ -82,7 +81,7 @@ impl Options {
     }
 
     /// Makes the stream of a new connection: TLS, if the options say so.
-    fn stream(&self, socket: TcpStream) -> Option<Stream> {
+    fn stream(&self, socket: Box<dyn Socket>) -> Option<Stream> {
         if let Some(tls) = &self.tls {
             return Some(Stream::accepted(tls.begin().ok()?, socket));
         }
@@ -103,11 +102,12 @@ impl Listening {
         page: Option<Page>,
     ) -> Result<RunningServer<E, O>, ServeError> {
         let address = self.address();
-        let (event_loop, pool) = self.event_loop(Arc::clone(&store), options, page)?;
-        let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
+        let waker = self.waker();
+        let event_loop = self.event_loop(Arc::clone(&store), options, page)?;
+        let stop = Arc::clone(&event_loop.stop);
         let thread = std::thread::Builder::new().name("serve-loop".into());
         let thread = thread
-            .spawn(move || event_loop.run(pool))
+            .spawn(move || event_loop.run())
             .map_err(ServeError::of("the event loop"))?;
         Ok(RunningServer {
             address,
@@ -119,19 +119,19 @@ impl Listening {
     }
 
     /// Makes the event loop, before its first turn, and the threads that call the store.
-    pub(super) fn event_loop<E: Engine + 'static, O: Os>(
+    ///
+    /// # Errors
+    /// As of [`serve`](Listening::serve).
+    pub fn event_loop<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
         options: &Options,
         page: Option<Page>,
-    ) -> Result<(EventLoop<E, O>, Pool), ServeError> {
+    ) -> Result<EventLoop<E, O>, ServeError> {
         let address = self.address();
         if !address.ip().is_loopback() && options.users.is_empty() {
             return Err(ServeError::not_loopback(address));
         }
-        let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
-        let registry = poll.registry();
-        let waker = Arc::new(Waker::new(registry, WAKER).map_err(ServeError::of("the event loop"))?);
         let pool_options = PoolOptions {
             threads: options.threads.max(1),
             queue_max: options.queue_max.max(1),
@@ -141,15 +141,10 @@ impl Listening {
             },
             objects: options.objects.clone(),
         };
-        let wakes = Arc::clone(&waker);
-        // If the waker fails, the loop notices the results at its next look.
-        let wake = Box::new(move || drop(wakes.wake()));
-        let (shared, pool) =
-            PoolState::start(Arc::clone(&store), &pool_options, wake).map_err(ServeError::of("the pool of threads"))?;
+        let (shared, pool) = PoolState::start(Arc::clone(&store), &pool_options, self.waker())
+            .map_err(ServeError::of("the pool of threads"))?;
         let space = store.engine().space().ok();
         let bytes_max = space.and_then(|space| space.quota).unwrap_or(0);
-        let wakes = Arc::clone(&waker);
-        let wake = move || drop(wakes.wake());
         let streams = options.clone();
         let door = DoorOptions {
             connections_max: options.connections_max,
@@ -170,9 +165,10 @@ impl Listening {
             figures::prometheus("", &figures)
         });
         let now = shared.os.now();
-        let door = self.open(registry, [LISTENER, LOCAL], door, wake, now)?;
-        let event_loop = EventLoop {
-            poll,
+        let (door, net) = self.open(door, &shared.os)?;
+        let mut event_loop = EventLoop {
+            net,
+            ready: Vec::new(),
             door,
             backend: PoolBackend {
                 shared,
@@ -185,9 +181,11 @@ impl Listening {
             looked: now,
             page: page.map_err(ServeError::of("the thread for figures"))?,
             stop: Arc::new(AtomicBool::new(false)),
-            waker,
+            pool,
+            end: None,
         };
-        Ok((event_loop, pool))
+        event_loop.look(now);
+        Ok(event_loop)
     }
 }
 
@@ -196,7 +194,7 @@ pub struct RunningServer<E: Engine, O: Os> {
     address: SocketAddr,
     store: Arc<Store<E, O>>,
     stop: Arc<AtomicBool>,
-    waker: Arc<Waker>,
+    waker: Waker,
     thread: JoinHandle<()>,
 }
 
@@ -217,8 +215,7 @@ impl<E: Engine, O: Os> RunningServer<E, O> {
     /// [`StoreError`] if the flush failed; records acknowledged as committed are still there.
     pub fn stop(self) -> Result<(), StoreError> {
         self.stop.store(true, Ordering::SeqCst);
-        // Without it, the loop would notice at its next look.
-        drop(self.waker.wake());
+        (self.waker)();
         drop(self.thread.join());
         match self.store.durability() {
             Durability::Volatile => self.store.commit_group().map(drop),

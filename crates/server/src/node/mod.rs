@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mio::{Events, Poll, Token, Waker};
+use mio::Token;
 use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use crate::door::{Asker, Backend, Door, DoorState};
 use crate::metrics::PublishedFigures;
+use crate::net::Net;
 use crate::pool::{Pool, PoolState};
 use crate::resp::Writer;
 use crate::session::late;
@@ -33,19 +34,19 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 /// In each round, the event loop carries out reads for this long; the pool carries out the others.
 const READS_ROUND: Nanos = Nanos::from_micros(200);
 
-const LISTENER: Token = Token(0);
-const WAKER: Token = Token(1);
-const LOCAL: Token = Token(2);
-const FIRST: usize = 3;
-
-struct EventLoop<E: Engine, O: Os> {
-    poll: Poll,
+/// The event loop, which a thread of its own turns, or the world of a test.
+pub struct EventLoop<E: Engine, O: Os> {
+    net: Box<dyn Net>,
+    /// Sockets that are ready, in a turn.
+    ready: Vec<(Token, Ready)>,
     door: Door,
     backend: PoolBackend<E, O>,
     looked: Time,
     page: PublishedFigures<DoorState>,
     stop: Arc<AtomicBool>,
-    waker: Arc<Waker>,
+    pool: Pool,
+    /// When the server ends, whether all is answered by then or not.
+    end: Option<Time>,
 }
 
 /// The pool of threads that call the store.
@@ -137,48 +138,41 @@ impl<E: Engine + 'static, O: Os> PoolBackend<E, O> {
 }
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
-    fn run(mut self, pool: Pool) {
-        self.look(self.looked);
-        let mut events = Events::with_capacity(1024);
-        let mut end: Option<Time> = None;
-        loop {
-            if self.round(&mut events).is_err() {
-                break; // without events nothing can go on
-            }
-            let now = self.backend.now();
-            if now.since(self.looked) >= LOOK_EVERY {
-                self.look(now);
-            }
-            if self.backend.shared.has_failed() {
-                break; // the pool's replies will never come
-            }
-            if self.stop.load(Ordering::SeqCst) {
-                self.door.close();
-                let end = *end.get_or_insert(now + self.backend.options.drain_max);
-                if self.door.is_drained() || now > end {
-                    break;
-                }
-            }
-        }
+    fn run(mut self) {
+        while self.turn(self.wait()) {}
         self.backend.shared.stop();
-        self.backend.shared.join(pool);
+        self.backend.shared.join(self.pool);
+    }
+
+    /// Time until the next turn, unless an event comes before.
+    pub fn wait(&self) -> Nanos {
+        let has_more = self.door.has_more() || !self.backend.done.is_empty();
+        if has_more { Nanos::ZERO } else { LOOK_EVERY }
+    }
+
+    /// Waits at most this long for events, and goes on as far as it can at present; returns whether the server goes on.
+    pub fn turn(&mut self, wait: Nanos) -> bool {
+        // Without events nothing can go on. If the pool has failed, its replies will never come.
+        if self.round(wait).is_err() || self.backend.shared.has_failed() {
+            return false;
+        }
+        let now = self.backend.now();
+        if now.since(self.looked) >= LOOK_EVERY {
+            self.look(now);
+        }
+        if !self.stop.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.door.close(&mut *self.net);
+        let end = *self.end.get_or_insert(now + self.backend.options.drain_max);
+        !self.door.is_drained() && now <= end
     }
 
     /// Waits for events and results, and gives each connection concerned its turn.
-    fn round(&mut self, events: &mut Events) -> io::Result<()> {
-        let has_more = self.door.has_more() || !self.backend.done.is_empty();
-        let wait = if has_more { Nanos::ZERO } else { LOOK_EVERY };
-        if let Err(error) = self.poll.poll(events, Some(wait.into()))
-            && error.kind() != io::ErrorKind::Interrupted
-        {
-            return Err(error);
-        }
-        for event in events.iter() {
-            match event.token() {
-                LISTENER | LOCAL => self.door.listener_ready(),
-                WAKER => {}
-                token => self.door.ready(token, Ready::from(event)),
-            }
+    fn round(&mut self, wait: Nanos) -> io::Result<()> {
+        self.net.poll(&mut self.ready, wait)?;
+        for (token, ready) in self.ready.drain(..) {
+            self.door.ready(token, ready);
         }
         // Once in a round: a thread wakes the loop where no result waits, so those that come meanwhile come together.
         self.backend.shared.take_done(&mut self.backend.done);
@@ -189,7 +183,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.backend.begin_round();
         self.door.serve(&mut self.backend);
         self.backend.submit();
-        self.door.accept(self.poll.registry(), self.backend.now());
+        self.door.accept(&mut *self.net, self.backend.now());
         Ok(())
     }
 

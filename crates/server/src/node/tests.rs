@@ -2,11 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream as Client;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mio::Events;
 use punctual_engines::Memory;
 use punctual_testing::WAIT_MAX;
 use punctual_units::{Nanos, Time};
@@ -14,7 +14,6 @@ use punctual_units::{Nanos, Time};
 use super::{Backend, EventLoop, Options};
 use crate::Listening;
 use crate::commands::Verb;
-use crate::pool::Pool;
 use crate::tests::{TestOs, store};
 use crate::users::Users;
 
@@ -22,25 +21,33 @@ const PATTERN_TOO_LONG: &str = "-ERR a pattern has at most 1024 bytes\r\n";
 
 /// An event loop that a test turns, and its threads.
 struct TestLoop {
-    inner: EventLoop<Memory, TestOs>,
-    events: Events,
-    pool: Option<Pool>,
+    inner: Option<EventLoop<Memory, TestOs>>,
+}
+
+impl Deref for TestLoop {
+    type Target = EventLoop<Memory, TestOs>;
+
+    fn deref(&self) -> &Self::Target {
+        self.inner.as_ref().expect("a loop that has not ended")
+    }
+}
+
+impl DerefMut for TestLoop {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.inner.as_mut().expect("a loop that has not ended")
+    }
 }
 
 impl TestLoop {
     fn new() -> TestLoop {
         let store = Arc::new(store(TestOs::default()));
         let listening = Listening::bind("127.0.0.1:0".parse().expect("an address"), &Users::default()).expect("a port");
-        let (inner, pool) = listening.event_loop(store, &Options::default(), None).expect("threads");
-        TestLoop {
-            inner,
-            events: Events::with_capacity(64),
-            pool: Some(pool),
-        }
+        let inner = listening.event_loop(store, &Options::default(), None).expect("threads");
+        TestLoop { inner: Some(inner) }
     }
 
     fn client(&mut self) -> Client {
-        let client = Client::connect(self.inner.backend.address).expect("it listens");
+        let client = Client::connect(self.backend.address).expect("it listens");
         client
             .set_read_timeout(Some(Duration::from_millis(1)))
             .expect("a bound");
@@ -52,7 +59,8 @@ impl TestLoop {
         let (mut all, begin) = (Vec::new(), Instant::now());
         while all.len() < length {
             assert!(begin.elapsed() < WAIT_MAX, "not within {WAIT_MAX:?}");
-            self.inner.round(&mut self.events).expect("events");
+            let wait = self.wait();
+            self.round(wait).expect("events");
             let mut bytes = vec![0; 1 << 20];
             if let Ok(count) = client.read(&mut bytes) {
                 all.extend_from_slice(&bytes[..count]);
@@ -64,9 +72,9 @@ impl TestLoop {
 
 impl Drop for TestLoop {
     fn drop(&mut self) {
-        self.inner.backend.shared.stop();
-        if let Some(pool) = self.pool.take() {
-            self.inner.backend.shared.join(pool);
+        if let Some(inner) = self.inner.take() {
+            inner.backend.shared.stop();
+            inner.backend.shared.join(inner.pool);
         }
     }
 }
@@ -75,7 +83,7 @@ impl Drop for TestLoop {
 #[test]
 fn what_is_late_before_it_begins_is_counted() {
     let mut turned = TestLoop::new();
-    let backend = &mut turned.inner.backend;
+    let backend = &mut turned.backend;
     backend.shared.counts.waited.store(7_000_001, Ordering::SeqCst);
     assert_eq!(backend.late(Time(1), Time(5)), Nanos(7_000_001));
     assert_eq!(backend.shared.counts.expired.load(Ordering::SeqCst), 1);
@@ -92,7 +100,7 @@ fn a_pipeline_is_answered_in_order_wherever_it_is_carried_out() {
     assert_eq!(turned.told(&mut client, 5), "+OK\r\n");
     for length in [1, 3, 16, 40] {
         for learned in [Nanos::ZERO, Nanos(1_000), Nanos::from_millis(1)] {
-            let costs = &turned.inner.backend.shared.counts.costs;
+            let costs = &turned.backend.shared.counts.costs;
             (0..200).for_each(|_| costs.learn(Verb::Get, learned));
             let requests = (0..length).map(|at| match at % 6 {
                 3 => ("GET l".to_owned(), format!("${}\r\n{long}\r\n", long.len())),

@@ -122,7 +122,7 @@ fn ask_on(number: usize, place: &ServerAddress, dial: &Dial, tell: &SyncSender<N
     }
 }
 
-fn look(connection: &mut Option<Stream>, place: &ServerAddress, dial: &Dial) -> io::Result<Look> {
+fn look(connection: &mut Option<Stream<mio::net::TcpStream>>, place: &ServerAddress, dial: &Dial) -> io::Result<Look> {
     let stream = match connection {
         Some(stream) => stream,
         None => {
@@ -166,7 +166,7 @@ fn no_node(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Reply> {
+fn ask(stream: &mut Stream<mio::net::TcpStream>, request: &[u8]) -> io::Result<Reply> {
     stream.write_all(request)?;
     stream.flush()?;
     let (mut parser, mut bytes) = (ReplyParser::default(), [0; 16 << 10]);

@@ -47,7 +47,7 @@ enum Phase {
 
 /// A client's connection and its buffers.
 struct Line {
-    stream: Option<Stream>,
+    stream: Option<Stream<TcpStream>>,
     /// Whether the answer to AUTH is still pending.
     logs_in: bool,
     parser: ReplyParser,
@@ -519,7 +519,7 @@ impl<'t> Driver<'t> {
     }
 }
 
-fn known(mut stream: Stream, registry: &mio::Registry, token: Token) -> io::Result<Stream> {
+fn known(mut stream: Stream<TcpStream>, registry: &mio::Registry, token: Token) -> io::Result<Stream<TcpStream>> {
     let socket = stream.socket();
     registry.register(socket, token, Interest::READABLE | Interest::WRITABLE)?;
     // Some systems refuse this before the connection is there; the load works without it.
