@@ -190,11 +190,14 @@ impl Net for Sockets {
     }
 
     fn poll(&mut self, ready: &mut Vec<(Token, Ready)>, wait: Nanos) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, Some(wait.into())) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {
-                let of_sockets = self.events.iter().filter(|event| event.token() != WAKER);
-                ready.extend(of_sockets.map(|event| (event.token(), Ready::from(event))));
+        if let Err(error) = self.poll.poll(&mut self.events, Some(wait.into()))
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error);
+        }
+        for event in &self.events {
+            if event.token() != WAKER {
+                ready.push((event.token(), Ready::from(event)));
             }
         }
         Ok(())
