@@ -160,8 +160,8 @@ impl Balancing {
 
 /// The event loop of a balancer, which its thread turns, or the world of a test.
 pub struct BalancerLoop<O: Os, N: FnMut(String)> {
-    process: Process<O, N>,
     door: Door,
+    process: Process<O, N>,
     /// Sockets that are ready, in a turn.
     ready: Vec<(Token, Ready)>,
     looked: Time,

@@ -121,8 +121,9 @@ struct BoundControl {
 
 /// The event loop of a node, which its thread turns, or the world of a test.
 pub struct NodeLoop<E: Engine, O: Os, T: FnMut(TimedNotice)> {
-    process: Process<E, O, T>,
+    /// Before `process`, whose drop waits for the store's threads: clients learn of the end without waiting for them.
     door: Door,
+    process: Process<E, O, T>,
     claim: ProcessorClaim,
     /// Sockets that are ready, in a turn.
     ready: Vec<(Token, Ready)>,
