@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
@@ -16,7 +16,7 @@ use punctual_federation::action::{Action, Event};
 use punctual_federation::copying::IMAGE_BYTES_MAX;
 use punctual_federation::replica::Replica;
 use punctual_os::linux::thread::thread_cpu_time;
-use punctual_os::{Os, Park, Scheduling};
+use punctual_os::{Lock, Os, Park, Scheduling};
 use punctual_server::net::Waker;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
@@ -116,10 +116,11 @@ fn spend(work: Nanos) {
 }
 
 /// Tasks of one kind, and the threads that carry them out.
-struct Lane {
-    state: Mutex<LaneState>,
+struct Lane<O: Os> {
+    /// Inherits priorities: threads of a smaller share hold it while the event loop waits for it.
+    state: O::Lock<LaneState>,
     /// Where each thread waits.
-    places: Vec<Arc<dyn Park>>,
+    places: Vec<Arc<O::Parker>>,
 }
 
 #[derive(Default)]
@@ -130,13 +131,16 @@ struct LaneState {
     ends: bool,
 }
 
-impl Lane {
-    fn lock(&self) -> MutexGuard<'_, LaneState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<O: Os> Lane<O> {
+    fn new(os: &O, threads: usize) -> Arc<Lane<O>> {
+        Arc::new(Lane {
+            state: os.new_lock(LaneState::default()),
+            places: (0..threads).map(|_| Arc::new(os.new_parker())).collect(),
+        })
     }
 
     fn push(&self, task: Action) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.tasks.push_back(task);
         let idle = state.idle.pop();
         drop(state);
@@ -145,7 +149,7 @@ impl Lane {
 
     /// Takes the next task for thread `me`; without one, the thread is idle now, or ends.
     fn next(&self, me: usize) -> Result<Action, Option<Time>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(task) = state.tasks.pop_front() {
             return Ok(task);
         }
@@ -157,37 +161,52 @@ impl Lane {
 }
 
 /// The threads; dropping this ends them, each after the tasks that wait.
-pub struct Stores {
+pub struct Stores<O: Os> {
     /// For writes, reads and slow tasks.
-    lanes: [Arc<Lane>; 3],
+    lanes: [Arc<Lane<O>>; 3],
     done: Receiver<TaskResult>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Stores {
+impl<O: Os> Stores<O> {
     /// Starts the threads, `executors` of them for queries; `wake` is called after each task. Requests have an `extra`
     /// cost.
     ///
     /// # Errors
     /// The system refuses to start a thread.
-    pub fn start<E: Engine + 'static, O: Os>(
+    pub fn start<E: Engine + 'static>(
         replica: &Arc<Replica<E, O>>,
         os: &O,
         executors: usize,
         extra: ExtraCost,
         wake: &Waker,
-    ) -> io::Result<Stores> {
+    ) -> io::Result<Stores<O>> {
+        let replica = Arc::clone(replica);
+        Stores::carrying(os, executors, wake, move |task| carry_out(&replica, extra, task))
+    }
+
+    fn carrying(
+        os: &O,
+        executors: usize,
+        wake: &Waker,
+        carry_out: impl Fn(Action) -> Result<Event, StoreError> + Clone + Send + 'static,
+    ) -> io::Result<Stores<O>> {
         let (told, done) = channel();
-        let mut threads = Vec::new();
-        let mut lane = |name: &str, count: usize, scheduling: Option<Scheduling>| {
-            let places: Vec<_> = (0..count).map(|_| Arc::new(os.new_parker())).collect();
-            let lane = Arc::new(Lane {
-                state: Mutex::default(),
-                places: places.iter().map(|place| Arc::clone(place) as Arc<dyn Park>).collect(),
-            });
-            for (me, place) in places.into_iter().enumerate() {
-                let (replica, told, wake) = (Arc::clone(replica), told.clone(), Arc::clone(wake));
-                let (clock, lane, mut scheduling) = (os.clone(), Arc::clone(&lane), scheduling);
+        // Before the first thread, so that those that run end if another one is refused.
+        let mut stores = Stores {
+            lanes: [1, executors, 1].map(|threads| Lane::new(os, threads)),
+            done,
+            threads: Vec::new(),
+        };
+        let kinds = [
+            ("store-write", Some(WRITES)),
+            ("store-read", Some(QUERIES)),
+            ("store-slow", None),
+        ];
+        for (lane, (name, scheduling)) in stores.lanes.iter().zip(kinds) {
+            for (me, place) in lane.places.iter().enumerate() {
+                let (carry_out, told, wake) = (carry_out.clone(), told.clone(), Arc::clone(wake));
+                let (clock, lane, mut scheduling) = (os.clone(), Arc::clone(lane), scheduling);
                 let turn = move || {
                     if let Some(scheduling) = scheduling.take() {
                         // If that is refused, the thread has the same share as the others.
@@ -195,24 +214,19 @@ impl Stores {
                     }
                     match lane.next(me) {
                         Ok(task) => {
-                            let done = work(|task| carry_out(&replica, extra, task), task, &clock);
-                            told.send(done).ok()?;
+                            told.send(work(&carry_out, task, &clock)).ok()?;
                             wake();
                             Some(Time::ZERO)
                         }
                         Err(rest) => rest,
                     }
                 };
-                threads.extend(os.start(name, place, Box::new(turn))?);
+                stores
+                    .threads
+                    .extend(os.start(name, Arc::clone(place), Box::new(turn))?);
             }
-            io::Result::Ok(lane)
-        };
-        let lanes = [
-            lane("store-write", 1, Some(WRITES))?,
-            lane("store-read", executors, Some(QUERIES))?,
-            lane("store-slow", 1, None)?,
-        ];
-        Ok(Stores { lanes, done, threads })
+        }
+        Ok(stores)
     }
 
     /// Queues an action of the store for the thread of its kind; ignores others.
@@ -232,10 +246,10 @@ impl Stores {
     }
 }
 
-impl Drop for Stores {
+impl<O: Os> Drop for Stores<O> {
     fn drop(&mut self) {
         for lane in &self.lanes {
-            lane.lock().ends = true;
+            lane.state.lock().ends = true;
             lane.places.iter().for_each(|place| place.unpark());
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
@@ -254,19 +268,39 @@ fn work(carry_out: impl Fn(Action) -> Result<Event, StoreError>, task: Action, c
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use punctual_federation::ids::{NodeId, Revision};
+    use punctual_os::LinuxOs;
+    use punctual_testing::WAIT_MAX;
 
     use super::*;
 
     #[test]
-    fn a_panic_is_told_and_the_thread_goes_on() {
-        let carry_out = |task| match task {
+    fn a_panic_is_told_and_waiting_tasks_are_carried_out_at_the_end() {
+        let copied = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&copied);
+        let carry_out = move |task| match task {
             Action::Sync => panic!("planted"),
-            _ => Ok(Event::Synced(Revision(7))),
+            _ => Ok(Event::Synced(Revision(count.fetch_add(1, Ordering::SeqCst)))),
         };
-        let result = |task| work(carry_out, task, &punctual_os::LinuxOs).result;
-        assert!(matches!(result(Action::Sync), Err(Failed::Panicked)));
-        let copied = result(Action::Copy(NodeId(1), None));
-        assert!(matches!(copied, Ok(Event::Synced(Revision(7)))));
+        let (woken, wakes) = channel();
+        let wake: Waker = Arc::new(move || _ = woken.send(()));
+        let stores = Stores::carrying(&LinuxOs, 2, &wake, carry_out).unwrap();
+        let result = |task| {
+            stores.take(task);
+            wakes.recv_timeout(WAIT_MAX).expect("a wake-up");
+            stores.done().expect("a result").result
+        };
+        for round in 0..2 {
+            assert!(matches!(result(Action::Sync), Err(Failed::Panicked)));
+            let copy = result(Action::Copy(NodeId(1), None));
+            assert!(matches!(copy, Ok(Event::Synced(Revision(at))) if at == 2 * round));
+            let query = result(Action::Query(1, Vec::new(), Nanos::ZERO));
+            assert!(matches!(query, Ok(Event::Synced(Revision(at))) if at == 2 * round + 1));
+        }
+        (0..1000).for_each(|peer| stores.take(Action::Copy(NodeId(peer), None)));
+        drop(stores);
+        assert_eq!(copied.load(Ordering::SeqCst), 1004);
     }
 }

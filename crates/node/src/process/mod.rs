@@ -139,7 +139,7 @@ struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
     setup: Setup,
     node: Node,
     os: O,
-    stores: Stores,
+    stores: Stores<O>,
     requests: Requests,
     /// Events but the requests in `lane`, which come after them.
     events: VecDeque<Event>,
