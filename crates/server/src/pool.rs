@@ -357,8 +357,11 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
             if shared.told.lock().len() >= CHANGES_MAX {
                 return Some(shared.os.now() + BEHIND_WAIT);
             }
-            let Some((change, label)) = watch.wait_labelled(shared.os.now() + LOOK_EVERY) else {
-                return Some(shared.os.now() + BEHIND_WAIT);
+            let until = shared.os.now() + LOOK_EVERY;
+            let Some((change, label)) = watch.wait_labelled(until) else {
+                // A thread that waited begins anew; where the system calls its turns, no turn waits.
+                let now = shared.os.now();
+                return Some(if now < until { now + BEHIND_WAIT } else { Time::ZERO });
             };
             let notices = events::of(&change, label);
             let mut all = shared.told.lock();
