@@ -33,8 +33,19 @@ fn come_to(cluster: &Cluster, mut ask: impl FnMut() -> Reply, wanted: &Reply) {
     panic!("{:?} in place of {wanted:?}", ask());
 }
 
+/// A client of the master; each node names the one that the log has.
 fn at_master(cluster: &Cluster) -> Client {
-    cluster.client(cluster.nodes[cluster.master().expect("a master")])
+    let master = cluster.nodes[cluster.master().expect("a master")];
+    let address = Reply::Array(vec![bulk(&format!("127.0.0.{master}")), bulk("6379")]);
+    for node in &cluster.nodes {
+        let mut client = cluster.client(*node);
+        come_to(
+            cluster,
+            || client.ask("SENTINEL get-master-addr-by-name punctual"),
+            &address,
+        );
+    }
+    cluster.client(master)
 }
 
 #[test]

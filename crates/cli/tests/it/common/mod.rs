@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
 pub mod certificates;
-pub mod model;
 pub mod serving;
 
 use std::fs;
