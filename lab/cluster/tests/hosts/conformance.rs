@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::sync::mpsc::channel;
 
 use mio::Token;
 use punctual_server::net::{CLIENTS, FIRST, LOCAL, Net, Remote, Socket, Sockets, Waker};
@@ -10,7 +11,7 @@ use punctual_server::stream::Ready;
 use punctual_testing::WAIT_MAX;
 use punctual_units::{Nanos, Time};
 
-use super::net::{HostNet, NetSettings, Network};
+use super::net::{Host, HostNet, NetSettings, Network};
 use super::os::WorldClock;
 
 const HERE: Token = Token(FIRST);
@@ -23,6 +24,8 @@ struct Hosts {
     seen: [BTreeMap<Token, Ready>; 2],
     /// Where the first host may listen.
     any: SocketAddr,
+    /// The clock of simulated hosts; it stands still for others.
+    clock: WorldClock,
 }
 
 impl Hosts {
@@ -91,6 +94,7 @@ impl Hosts {
 /// A host of the simulated network whose time passes while it waits.
 #[derive(Debug)]
 struct Passing {
+    host: Host,
     net: HostNet,
     network: Network,
     clock: WorldClock,
@@ -124,16 +128,15 @@ impl Net for Passing {
 
     fn poll(&mut self, ready: &mut Vec<(Token, Ready)>, wait: Nanos) -> std::io::Result<()> {
         let end = self.clock.now() + wait;
-        while ready.is_empty() {
-            let next = self.network.next_due().min(end);
-            self.clock.set(next);
+        loop {
             self.network.arrive();
+            let has_news = self.network.news().contains(&self.host);
             self.net.poll(ready, Nanos::ZERO)?;
-            if next == end {
-                break;
+            if has_news || self.clock.now() == end {
+                return Ok(());
             }
+            self.clock.set(self.network.next_due().min(end));
         }
-        Ok(())
     }
 
     fn waker(&self) -> Waker {
@@ -147,6 +150,7 @@ fn simulated(seed: u64) -> Hosts {
     let network = Network::new(&clock, NetSettings::default(), seed);
     let passing = |host| -> Box<dyn Net> {
         Box::new(Passing {
+            host,
             net: network.of(host),
             network: network.clone(),
             clock: clock.clone(),
@@ -156,6 +160,7 @@ fn simulated(seed: u64) -> Hosts {
         nets: [passing(1), passing(2)],
         seen: Default::default(),
         any: Network::address(1, 0),
+        clock,
     }
 }
 
@@ -164,6 +169,7 @@ fn real() -> Hosts {
         nets: [Box::new(Sockets::new().unwrap()), Box::new(Sockets::new().unwrap())],
         seen: Default::default(),
         any: "127.0.0.1:0".parse().unwrap(),
+        clock: WorldClock::default(),
     }
 }
 
@@ -184,7 +190,13 @@ fn bytes_arrive_in_their_order_whatever_the_pieces() {
             let mut found = Vec::new();
             // A buffer may have room for a part only.
             while found.len() < length {
-                let count = there.write(&sent[found.len()..]).unwrap_or(0);
+                let count = match there.write(&sent[found.len()..]) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        hosts.look();
+                        continue;
+                    }
+                    count => count.unwrap(),
+                };
                 found.extend(hosts.read(0, HERE, &mut *here, count));
             }
             assert_eq!(found, sent);
@@ -311,12 +323,28 @@ fn a_file_is_listened_at_and_refuses_at_once() {
 
 #[test]
 fn a_host_is_woken_from_another_thread() {
-    on_both(|mut hosts| {
-        let waker = hosts.nets[0].waker();
-        let thread = std::thread::spawn(move || waker());
+    let hour = Nanos::from_secs(3600);
+    let [mut host, _] = real().nets;
+    let (waker, (polled, woken)) = (host.waker(), channel());
+    std::thread::spawn(move || {
         let mut ready = Vec::new();
-        hosts.nets[0].poll(&mut ready, WAIT_MAX.into()).unwrap();
-        thread.join().unwrap();
-        assert!(ready.is_empty(), "no socket is ready");
+        let result = host.poll(&mut ready, hour);
+        polled.send((result, ready.len()))
     });
+    waker();
+    let (result, ready) = woken.recv_timeout(WAIT_MAX).expect("it is woken");
+    result.unwrap();
+    assert_eq!(ready, 0, "no socket is ready");
+    for seed in 0..20 {
+        let Hosts { mut nets, clock, .. } = simulated(seed);
+        let (waker, begin) = (nets[0].waker(), clock.now());
+        std::thread::spawn(move || waker()).join().unwrap();
+        // Once, and no other host.
+        for (host, waited) in [(0, Nanos::ZERO), (1, hour), (0, hour * 2)] {
+            let mut ready = Vec::new();
+            nets[host].poll(&mut ready, hour).unwrap();
+            assert!(ready.is_empty(), "no socket is ready");
+            assert_eq!(clock.now().since(begin), waited, "host {host}");
+        }
+    }
 }

@@ -247,6 +247,9 @@ impl Cluster {
         for client in std::mem::take(&mut self.clients) {
             self.sim.kill(client);
         }
+        while self.sim.with(|world| world.network.holds()) {
+            self.sim.step();
+        }
         self.sim.pass(CALM);
         let entries = self.entries.borrow();
         let places: BTreeMap<RequestId, Position> = places(&entries);

@@ -1,8 +1,9 @@
 //! A network in virtual time. Bytes arrive in their order, late and in pieces; links are cut and heal; a host that is
 //! killed resets its connections, one that is switched off leaves half-open ones.
 //!
-//! It behaves as TCP does at the edge of a process, of which `conformance` is the proof: readiness is reported when it
-//! begins, a buffer is full until the other side reads, a connection without a listener is refused.
+//! `conformance` checks these properties on sockets of the system, too: bytes arrive in their order, a full buffer
+//! takes nothing until the other side reads, an end comes behind the last byte, unread bytes reset a connection, a
+//! connection without a listener is refused, and a waker ends a wait. Cuts and hosts that are off are checked nowhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -68,6 +69,8 @@ enum Flight {
     /// No more bytes come.
     Ended,
     Reset,
+    /// All that was held is sent again.
+    Again,
 }
 
 #[derive(Debug)]
@@ -87,7 +90,7 @@ struct Side {
     wants_room: bool,
     /// When the last flight from here arrives.
     last_arrival: Time,
-    /// Flights to this side that wait until the link heals.
+    /// Flights to this side that wait until they are sent again, after the link has healed.
     held: VecDeque<Flight>,
 }
 
@@ -106,7 +109,8 @@ struct State {
     sides: BTreeMap<End, Side>,
     listening: BTreeMap<Place, (Host, Token)>,
     flights: BTreeMap<(Time, u64), (End, Flight)>,
-    cuts: BTreeSet<(Host, Host)>,
+    /// Links that are cut, and since when.
+    cuts: BTreeMap<(Host, Host), Time>,
     /// Hosts with something to look at.
     news: BTreeSet<Host>,
     /// Hosts that answer nothing, not even that a connection is gone.
@@ -139,7 +143,7 @@ impl Network {
             sides: BTreeMap::new(),
             listening: BTreeMap::new(),
             flights: BTreeMap::new(),
-            cuts: BTreeSet::new(),
+            cuts: BTreeMap::new(),
             news: BTreeSet::new(),
             off: BTreeSet::new(),
             numbers: 0,
@@ -193,23 +197,36 @@ impl Network {
 
     /// Holds all bytes between two hosts until the link heals.
     pub fn cut(&self, one: Host, other: Host) {
-        self.state().cuts.insert(pair(one, other));
+        let mut state = self.state();
+        let now = state.clock.now();
+        state.cuts.entry(pair(one, other)).or_insert(now);
     }
 
+    /// Heals a link. Each direction of a connection sends again after at most the length of the cut, because TCP waits
+    /// twice as long after each loss.
     pub fn heal(&self, one: Host, other: Host) {
         let mut state = self.state();
-        state.cuts.remove(&pair(one, other));
-        let between = |side: &Side| pair(side.host, side.other_host) == pair(one, other);
-        let held: Vec<_> = state.sides.iter_mut().filter(|(_, side)| between(side)).collect();
-        let held: Vec<_> = held
-            .into_iter()
-            .map(|(end, side)| (*end, std::mem::take(&mut side.held)))
+        let now = state.clock.now();
+        let Some(since) = state.cuts.remove(&pair(one, other)) else {
+            return;
+        };
+        let is_held = |side: &Side| pair(side.host, side.other_host) == pair(one, other) && !side.held.is_empty();
+        let held: Vec<End> = state
+            .sides
+            .iter()
+            .filter(|(_, side)| is_held(side))
+            .map(|(end, _)| *end)
             .collect();
-        for (end, flights) in held {
-            for flight in flights {
-                state.arrives(end, flight);
-            }
+        for end in held {
+            let wait = Nanos(state.random.random_range(0..=now.since(since).0));
+            let number = state.number();
+            state.flights.insert((now + wait, number), (end, Flight::Again));
         }
+    }
+
+    /// Whether bytes wait that are to be sent again.
+    pub fn holds(&self) -> bool {
+        self.state().sides.values().any(|side| !side.held.is_empty())
     }
 
     /// Ends one direction of a connection, by its descriptor.
@@ -301,12 +318,20 @@ impl State {
             }
             return;
         };
-        if self.cuts.contains(&pair(side.host, side.other_host)) {
+        let is_cut = self.cuts.contains_key(&pair(side.host, side.other_host));
+        if let Flight::Again = flight {
+            if !is_cut {
+                let held = std::mem::take(&mut side.held);
+                held.into_iter().for_each(|flight| self.arrives(end, flight));
+            }
+            return;
+        }
+        if is_cut || !side.held.is_empty() {
             side.held.push_back(flight);
             return;
         }
         let (reads, writes, ends) = match flight {
-            Flight::Begin(_) => return,
+            Flight::Begin(_) | Flight::Again => return,
             Flight::Established => {
                 side.is_established = true;
                 (false, true, false)
@@ -353,7 +378,10 @@ impl State {
         let Some(from) = self.other_of(end) else { return };
         let (host, addresses) = (self.sides[&from].host, self.sides[&from].addresses);
         let to = self.listening.get(&place).copied();
-        if to.is_some_and(|(to, _)| self.cuts.contains(&pair(host, to))) {
+        let is_off = |at: &SocketAddr| self.off.iter().any(|host| Network::address(*host, at.port()) == *at);
+        if to.is_some_and(|(to, _)| self.cuts.contains_key(&pair(host, to)))
+            || matches!(&place, Place::Address(at) if is_off(at))
+        {
             // Tried again, as TCP does.
             let (at, number) = (self.clock.now() + Nanos::from_millis(200), self.number());
             self.flights.insert((at, number), (end, Flight::Begin(place)));

@@ -34,7 +34,7 @@ pub struct HostOs {
     clock: WorldClock,
     threads: Arc<Mutex<Vec<HostThread>>>,
     seed: Arc<AtomicU64>,
-    /// Time that each turn of a thread takes, in nanoseconds; 0: it is drawn.
+    /// Time that a turn takes which has done something, in nanoseconds; 0: it is drawn.
     slow: Arc<AtomicU64>,
 }
 
@@ -43,6 +43,8 @@ struct HostThread {
     turn: Turn,
     /// When the next turn is, unless the thread is unparked before.
     due: Time,
+    /// When its last turn ends; unparking does not shorten that.
+    busy: Time,
 }
 
 impl HostOs {
@@ -55,7 +57,7 @@ impl HostOs {
         }
     }
 
-    /// Has each turn of a thread take this long.
+    /// Has each turn that does something take this long.
     pub fn slow(&self, turn: Nanos) {
         self.slow.store(turn.0, Ordering::Relaxed);
     }
@@ -72,7 +74,7 @@ impl HostOs {
                 let woken = now + Nanos(random.random_range(0..WAKE_UP_MAX.0));
                 thread.due = thread.due.min(woken);
             }
-            next = next.min(thread.due);
+            next = next.min(thread.due.max(thread.busy));
         }
         next
     }
@@ -81,16 +83,20 @@ impl HostOs {
     pub fn turn(&self, random: &mut ChaCha8Rng) {
         let now = self.clock.now();
         // A turn may start another thread.
-        let due: Vec<_> = self.threads().extract_if(.., |thread| thread.due <= now).collect();
+        let due: Vec<_> = self
+            .threads()
+            .extract_if(.., |thread| thread.due.max(thread.busy) <= now)
+            .collect();
         for mut thread in due {
             if let Some(until) = (thread.turn)() {
-                thread.due = match until {
-                    Time::ZERO => match self.slow.load(Ordering::Relaxed) {
-                        0 => now + Nanos(random.random_range(1..WAKE_UP_MAX.0)),
-                        slow => now + Nanos(slow),
-                    },
-                    until => until,
-                };
+                thread.due = until;
+                if until == Time::ZERO {
+                    thread.busy = now
+                        + match self.slow.load(Ordering::Relaxed) {
+                            0 => Nanos(random.random_range(1..WAKE_UP_MAX.0)),
+                            slow => Nanos(slow),
+                        };
+                }
                 self.threads().push(thread);
             }
         }
@@ -181,7 +187,12 @@ impl Os for HostOs {
 
     fn start(&self, _: &str, place: Arc<Place>, turn: Turn) -> io::Result<Option<JoinHandle<()>>> {
         let due = self.now();
-        self.threads().push(HostThread { place, turn, due });
+        self.threads().push(HostThread {
+            place,
+            turn,
+            due,
+            busy: due,
+        });
         Ok(None)
     }
 

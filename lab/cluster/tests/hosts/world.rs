@@ -118,7 +118,7 @@ impl Sim {
         self.with(|world| world.clock.now())
     }
 
-    /// A number that depends on all that has happened.
+    /// A number that depends on the instants of all turns of processes, and their hosts.
     pub fn digest(&self) -> u64 {
         self.with(|world| world.digest)
     }
