@@ -73,13 +73,19 @@ pub enum Event {
         jobs: u32,
     },
     /// The jobs of a core that splits cache and memory with others have changed (updates that take the core from a job
-    /// are a change, too), or the clock has, or [`crate::Regulator::split_due`] has come.
+    /// are a change, too), or the clock has, or [`crate::Regulator::look`] asks for it.
     Jobs {
         /// The clock in force.
         clock: Hertz,
-        /// The jobs of each core, in the order of the cores.
+        /// The jobs of each core, in the order of the cores; empty where nothing follows them. Deadlines count from the
+        /// start of the run.
         cores: Vec<CoreJobs>,
+        /// Whether the result of a look ahead is taken up ([`crate::Regulator::look`]).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        foreseen: bool,
     },
+    /// A task has ended while the run goes on.
+    Ended { task: TaskId },
     /// Time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have
     /// ended.
     Period(Vitals),

@@ -14,8 +14,8 @@ use crate::document::Mismatch;
 
 /// The version of the logs that this program writes; those from [`LOG_OLDEST`] on replay. It changes with the fields of
 /// events and answers: from 8 on, all decisions are one list; 9 reports releases and has prices; 10 reports the frames
-/// that stages miss; in 11 a user may change goals.
-pub const LOG_VERSION: u32 = 11;
+/// that stages miss; in 11 a user may change goals; in 12 tasks end, and a look ahead says when it does.
+pub const LOG_VERSION: u32 = 12;
 
 /// The oldest version of logs that this program replays.
 pub const LOG_OLDEST: u32 = 8;

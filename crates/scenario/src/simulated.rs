@@ -14,11 +14,11 @@ use punctual_runtime::frames::FrameEvents;
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, TaskId, Time};
-use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
+use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario};
 
 use self::leases::Leases;
 use self::stages::SimulatedStages;
-use crate::allocation::{AllocationRequest, splitting};
+use crate::allocation::splitting;
 use crate::environment::Environment;
 use crate::run::{RunError, RunSetup};
 use crate::stages::simulated_cores;
@@ -45,9 +45,12 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let lends = request.neighbours.lend;
     let told = placed(scenario, &placement, lends);
     let asked = request.allocation.as_ref();
-    let unforeseen = asked.is_some_and(|asked| !open.is_empty() || !all_have_profiles(asked, &scenario.tasks));
     let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
-    let (decided, split) = split.transpose()?.unzip();
+    let (mut decided, split) = split.transpose()?.unzip();
+    if let (Some(decided), false) = (&mut decided, open.is_empty()) {
+        // Stages have no profile.
+        decided.of.push(None);
+    }
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
     let is_recorded = setup.request.record;
@@ -104,10 +107,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         machine,
         environment,
         regulator,
-        splits: options.split.is_some().then(|| Splits {
-            unforeseen,
-            ..Splits::default()
-        }),
+        splits: options.split.is_some().then(Splits::default),
         stages,
         frames: FrameEvents::of(goals),
         collector,
@@ -132,11 +132,6 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     Ok(run.finish())
 }
 
-fn all_have_profiles(asked: &AllocationRequest, tasks: &[TaskSpec]) -> bool {
-    let has_profile = |task: &TaskSpec| asked.profiles.iter().any(|(name, _)| *name == task.name);
-    tasks.iter().all(has_profile)
-}
-
 /// Protection of exclusive tasks, for the report; empty without such tasks.
 fn placed(scenario: &Scenario, placement: &Placement, lends: bool) -> Vec<Protection> {
     let names: Vec<&str> = scenario.tasks.iter().map(|task| task.name.as_str()).collect();
@@ -158,10 +153,6 @@ struct Splits {
     seen: Option<(u64, Hertz)>,
     /// Number of changes of shares.
     changes: u64,
-    /// Time of the forecast that was noted last.
-    forecast: Option<Time>,
-    /// Whether stages, or tasks without a profile, run, too.
-    unforeseen: bool,
 }
 
 /// Causes that delayed a job of a task with a deadline; all waits that its split has are named.
@@ -311,7 +302,7 @@ impl Run {
         }
     }
 
-    /// Time at which the split may be due; `Time::MAX` where nothing is split.
+    /// Time at which the split may be due, or a look ahead for it; `Time::MAX` where nothing is split.
     fn next_split(&mut self) -> Time {
         if self.splits.is_none() {
             return Time::MAX;
@@ -320,18 +311,21 @@ impl Run {
         self.machine.next_change().min(due)
     }
 
-    /// Reports to the loop which jobs run, where these or the clock have changed, or the loop asked for a report.
+    /// Reports to the loop which jobs run, where these or the clock have changed, or the loop asks for a report. Else
+    /// it looks ahead.
     fn split(&mut self) {
         let machine = &mut self.machine;
         let seen = Some((machine.work_changes(), machine.clock()));
-        let due = self.regulator.split_due().is_some_and(|due| due <= machine.now());
-        let Some(splits) = self.splits.as_mut().filter(|splits| due || splits.seen != seen) else {
+        let due = self.regulator.look(machine.now());
+        let changed = |splits: &&mut Splits| due.is_some() || splits.seen != seen;
+        let Some(splits) = self.splits.as_mut().filter(changed) else {
             return;
         };
         splits.seen = seen;
         let jobs = Event::Jobs {
             clock: machine.clock(),
             cores: machine.instant().jobs,
+            foreseen: due == Some(true),
         };
         let answer = self.step(jobs);
         self.note_forecast();
@@ -345,19 +339,9 @@ impl Run {
 
     /// Notes the split that looking ahead has chosen, where it is another one than before.
     fn note_forecast(&mut self) {
-        let Some(splits) = &mut self.splits else { return };
-        let Some((begun, forecast)) = self.regulator.split_forecast(splits.forecast) else {
-            return;
-        };
-        splits.forecast = Some(begun);
-        let seconds = begun.as_secs_f64();
-        let without = if splits.unforeseen {
-            ", without work that has no profile"
-        } else {
-            ""
-        };
-        self.collector
-            .note(format!("at {seconds:.1} s: {forecast}{without} (simulated)"));
+        if let Some(forecast) = self.regulator.split_forecast() {
+            self.collector.note(format!("{forecast} (simulated)"));
+        }
     }
 
     /// The report counts the job as it was; the loop gets what the response meter says of it.

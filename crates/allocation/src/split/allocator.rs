@@ -7,11 +7,12 @@
 //! ```
 //!
 //! It reads no clock: `now` comes with each question, and if it decided less than [`AllocatorSettings::gap`] ago it
-//! only says when it wants to be asked again ([`Allocator::due`]).
+//! only says when it wants to be asked again ([`Allocator::due`]). A look ahead is done in pieces between questions
+//! ([`Allocator::look`]), so that a decision waits for one piece at most; the question after the last takes it up.
 
 use punctual_units::{Nanos, Time};
 
-use crate::ahead::{Ahead, Foresight};
+use crate::ahead::{Ahead, Foresight, active};
 use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
@@ -99,17 +100,19 @@ pub struct Allocator {
     seen: PerCore<Option<usize>>,
     /// Time of the last question.
     asked: Time,
-    /// Splits to look ahead from, for the tasks from each time on: found at the start, since that takes long.
-    splits: Vec<(Time, Vec<(Base, CoreShares)>)>,
-    /// A look ahead that is under way.
-    ahead: Option<Box<Ahead>>,
+    /// Whether a task has ended early since then.
+    ended: bool,
+    /// A look ahead that is under way, and when its next piece is due.
+    ahead: Option<(Time, Box<Ahead>)>,
+    /// Result of a look ahead that the next question takes up.
+    found: Option<Foresight>,
     forecast: Option<Foresight>,
 }
 
-/// Units of work of a look ahead in one step: below 50 us.
-const PIECE: u64 = 64;
-/// Pieces in the gap between two decisions, where no event comes.
-const PIECES_A_GAP: u64 = 10;
+/// Units of work in a piece of a look ahead: below 50 us.
+pub(crate) const PIECE: u64 = 32;
+/// Pieces in the gap between two decisions: the core that looks has most of its time for other work.
+const PIECES_A_GAP: u64 = 8;
 
 impl Allocator {
     /// Begins with the policy's split if it is a static one, and with the base otherwise. Looks ahead for it, where
@@ -122,17 +125,40 @@ impl Allocator {
         tasks: &[PeriodicTask],
         settings: AllocatorSettings,
     ) -> Result<Allocator, SplitError> {
+        let mut allocator = Allocator::starting(programs, tasks, settings, None)?;
+        let none: PerCore<Option<RunningJob<'_>>> = (0..settings.cores).map(|_| None).collect();
+        allocator.look_ahead(programs, None, &none, Time::ZERO);
+        allocator.advance(programs, Time::ZERO, u64::MAX);
+        if let Some(found) = allocator.found.take() {
+            allocator.plan = found.plan.clone();
+            allocator.keeper = settings.keeper(found.plan.clone());
+            allocator.forecast = Some(found);
+        }
+        Ok(allocator)
+    }
+
+    /// Begins without a look ahead: with the split of `first`, which one has found, or else of the policy or base.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn starting(
+        programs: &Programs,
+        tasks: &[PeriodicTask],
+        settings: AllocatorSettings,
+        first: Option<Base>,
+    ) -> Result<Allocator, SplitError> {
         settings.check(programs, tasks)?;
         let AllocatorSettings {
             pool, cores, policy, ..
         } = settings;
-        let loads = Loads::new(programs, tasks, cores);
-        let plan = match policy {
-            Policy::Equal => Base::Even.split(&loads, pool),
-            Policy::StaticBest => Base::StaticBest.split(&loads, pool),
-            Policy::StaticOverload => Base::StaticOverload.split(&loads, pool),
-            Policy::StaticFewest => Base::StaticFewest.split(&loads, pool),
-            _ => settings.base.split(&loads, pool),
+        let split = |base: Base, tasks: &[PeriodicTask]| base.split(&Loads::new(programs, tasks, cores), pool);
+        let plan = match (policy, first) {
+            (Policy::Equal, _) => split(Base::Even, tasks),
+            (Policy::StaticBest, _) => split(Base::StaticBest, tasks),
+            (Policy::StaticOverload, _) => split(Base::StaticOverload, tasks),
+            (Policy::StaticFewest, _) => split(Base::StaticFewest, tasks),
+            (_, None) => split(settings.base, tasks),
+            (_, Some(first)) => split(first, &active(tasks, Time::ZERO)),
         };
         // Fills all tables in advance: in a run of seconds nearly every pair of phases meets for the first time, and no
         // decision should wait for its table.
@@ -141,7 +167,7 @@ impl Allocator {
             exact.fill(programs);
             exact
         };
-        let mut allocator = Allocator {
+        Ok(Allocator {
             settings,
             tasks: tasks.to_vec(),
             keeper: settings.keeper(plan.clone()),
@@ -151,28 +177,11 @@ impl Allocator {
             due: None,
             seen: PerCore::new(),
             asked: Time::ZERO,
-            splits: Vec::new(),
+            ended: false,
             ahead: None,
+            found: None,
             forecast: None,
-        };
-        if settings.base == Base::Ahead && allocator.keeper.is_some() {
-            let changes = tasks.iter().flat_map(|task| [task.from, task.until]);
-            let mut changes: Vec<Time> = std::iter::once(Time::ZERO).chain(changes).collect();
-            changes.sort_unstable();
-            changes.dedup();
-            let splits = |at| (at, Ahead::splits(programs, tasks, &settings, at));
-            allocator.splits = changes.into_iter().filter(|at| *at < Time::MAX).map(splits).collect();
-        }
-        let none: PerCore<Option<RunningJob<'_>>> = (0..cores).map(|_| None).collect();
-        allocator.look_ahead(programs, None, &none, Time::ZERO);
-        if let Some(mut ahead) = allocator.ahead.take() {
-            allocator.forecast = ahead.advance(programs, u64::MAX);
-        }
-        if let Some(Foresight { plan, .. }) = &allocator.forecast {
-            allocator.plan = plan.clone();
-            allocator.keeper = settings.keeper(plan.clone());
-        }
-        Ok(allocator)
+        })
     }
 
     /// The plan in force.
@@ -190,9 +199,51 @@ impl Allocator {
         self.decided
     }
 
-    /// Time at which to ask again; `None`: once what runs has changed.
+    /// Time at which to [look](Self::look), or to ask again; `None`: once what runs has changed.
     pub fn due(&self) -> Option<Time> {
-        self.due
+        let look = self.ahead.as_ref().map(|(due, _)| *due);
+        self.step_due().into_iter().chain(look).min()
+    }
+
+    /// Time at which a decision that was put off is due, or tasks come or go that a look ahead follows.
+    fn step_due(&self) -> Option<Time> {
+        let looks = self.settings.looks().is_some();
+        let ended = (looks && self.ended).then_some(self.asked);
+        let changes = self.tasks.iter().flat_map(|task| [task.from, task.until]);
+        let changes = changes.filter(|at| looks && self.asked < *at && *at < Time::MAX);
+        changes.chain(self.due).chain(ended).min()
+    }
+
+    /// [`Programs::slowdown`] that holds for the look ahead that is under way.
+    pub fn look_slowdown(&self) -> Option<f64> {
+        self.ahead.as_ref().map(|(_, ahead)| ahead.slowdown())
+    }
+
+    /// Does a piece of the look ahead that is under way, if one is due: `PIECE` units of work, for instants at which no
+    /// event waits. Returns whether the next [`step`](Self::step) takes up its result; `None`: no step is due.
+    pub fn look(&mut self, programs: &Programs, now: Time) -> Option<bool> {
+        if self.ahead.as_ref().is_some_and(|(due, _)| *due <= now) {
+            self.advance(programs, now, PIECE);
+        }
+        let found = self.found.is_some();
+        (found || self.step_due().is_some_and(|due| due <= now)).then_some(found)
+    }
+
+    /// Does `work` units of the look ahead that is under way, if there is one: a replay all at once.
+    pub fn advance(&mut self, programs: &Programs, now: Time, work: u64) {
+        let next = now + Nanos(self.settings.gap.0 / PIECES_A_GAP);
+        let Some((due, ahead)) = &mut self.ahead else { return };
+        (*due, self.found) = (next, ahead.advance(programs, work));
+        if self.found.is_some() {
+            self.ahead = None;
+        }
+    }
+
+    /// Removes task number `task` at `now`, if there is one.
+    pub fn end_task(&mut self, task: usize, now: Time) {
+        if let Some(task) = self.tasks.get_mut(task).filter(|task| task.until > now) {
+            (task.until, self.ended) = (now, true);
+        }
     }
 
     /// Decides anew from the job on each core (`None`: at rest). Returns the new plan, or `None` if the plan stays or
@@ -213,18 +264,13 @@ impl Allocator {
             true => self.take_up(programs, cores, now),
             false => self.decide(programs, cores, now),
         };
-        if self.ahead.is_some() {
-            // So that the look ahead comes to its end where few jobs come and go.
-            let soon = now + Nanos(self.settings.gap.0 / PIECES_A_GAP);
-            self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
-        }
         another.then_some(&self.plan)
     }
 
     /// Decides, if that is due; returns whether the plan is another one.
     fn decide(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
-        let fixed = self.forecast.as_ref().is_some_and(|forecast| !forecast.lends);
-        if fixed && self.ahead.is_none() {
+        let fixed = self.forecast.as_ref().is_some_and(|forecast| !forecast.lends) && self.ahead.is_none();
+        if fixed || self.settings.base == Base::AheadStatic {
             // A decision that was put off will not be made: its time would stay due without end.
             self.due = None;
             return false;
@@ -287,20 +333,18 @@ impl Allocator {
         cores: &[Option<RunningJob<'_>>],
         now: Time,
     ) {
-        self.ahead = None;
-        let refill = self.settings.refill;
-        let refill = refill.filter(|_| self.tasks.iter().any(|task| task.is_active(now)));
-        let splits = self.splits.iter().rfind(|(from, _)| *from <= now);
-        if let Some(((_, splits), refill)) = splits.zip(refill) {
-            let (from, settings) = ((programs, &splits[..]), (&self.settings, refill));
-            let ahead = Ahead::new(from, &self.tasks, settings, in_force, cores, now);
-            self.ahead = Some(Box::new(ahead));
+        (self.ahead, self.found) = (None, None);
+        let refill = self.settings.looks();
+        if let Some(refill) = refill.filter(|_| self.tasks.iter().any(|task| task.is_active(now))) {
+            let ahead = Ahead::new(programs, &self.tasks, (&self.settings, refill), in_force, cores, now);
+            self.ahead = Some((now, Box::new(ahead)));
         }
     }
 
-    /// Begins to look ahead when the task set has changed, and goes on with it; returns whether it has come to an end.
+    /// Begins to look ahead when the task set has changed; returns whether the result of a look is there.
     fn looked_ahead(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
-        if self.tasks.iter().any(|task| task.changes_within(self.asked, now)) {
+        let changed = self.tasks.iter().any(|task| task.changes_within(self.asked, now));
+        if std::mem::take(&mut self.ended) || changed {
             let plan = self.plan.clone();
             self.look_ahead(programs, Some(&plan), cores, now);
             // The forecast of before does not hold for these tasks: until there is another one, lending decides.
@@ -310,12 +354,10 @@ impl Allocator {
             }
         }
         self.asked = now;
-        let Some(forecast) = self.ahead.as_mut().and_then(|ahead| ahead.advance(programs, PIECE)) else {
-            return false;
-        };
-        self.ahead = None;
-        self.forecast = Some(forecast);
-        true
+        let found = self.found.take();
+        let is_new = found.is_some();
+        self.forecast = found.or(self.forecast.take());
+        is_new
     }
 
     /// Takes up the base of the forecast; returns whether the plan is another one.
@@ -344,7 +386,8 @@ impl AllocatorSettings {
     /// The rule that lends from `base`, where refilling costs and the policy weighs that.
     fn keeper(&self, base: CoreShares) -> Option<Keeper> {
         let AllocatorSettings { pool, policy, gap, .. } = *self;
-        let refill = self.refill.filter(|_| !policy.is_static())?;
+        let lends = !policy.is_static() && self.base != Base::AheadStatic;
+        let refill = self.refill.filter(|_| lends)?;
         Some(Keeper::new(base, pool, refill, aim(policy), gap))
     }
 }

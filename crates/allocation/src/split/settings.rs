@@ -33,6 +33,8 @@ punctual_units::named! {
         /// not to lend at all, nothing is lent. Where refilling is free, or no task is known, that of `StaticFewest`.
         #[default]
         Ahead = "ahead",
+        /// The same among static splits alone, where nothing can follow what jobs do: nothing is lent.
+        AheadStatic = "ahead-static",
         /// The static split that overloads the fewest cores.
         StaticFewest = "static-fewest",
         /// The static split of the least total overload.
@@ -45,6 +47,12 @@ punctual_units::named! {
 }
 
 impl AllocatorSettings {
+    /// What a gained way costs, where the allocator looks ahead.
+    pub(crate) fn looks(&self) -> Option<Refill> {
+        let looks = matches!(self.base, Base::Ahead | Base::AheadStatic) && !self.policy.is_static();
+        self.refill.filter(|_| looks)
+    }
+
     /// The fifth paper's machine: [`Pool::PAPER`] among four cores, a decision at most every millisecond, reallocation
     /// free.
     pub const fn paper(policy: Policy) -> AllocatorSettings {

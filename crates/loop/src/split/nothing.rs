@@ -1,7 +1,7 @@
 //! Without the feature `allocation`: types without values, because nothing can be split.
 
 use punctual_platform::{Offers, Plan};
-use punctual_units::{Hertz, Time};
+use punctual_units::{Hertz, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Mismatch;
@@ -18,7 +18,7 @@ pub enum CoreJobs {}
 pub(crate) enum Splitting {}
 
 impl Splitting {
-    pub(crate) fn new(options: &SplitOptions, _: &Offers) -> Result<Splitting, Mismatch> {
+    pub(crate) fn new(options: &SplitOptions, _: &Offers, _: Time) -> Result<Splitting, Mismatch> {
         match *options {}
     }
 
@@ -26,7 +26,7 @@ impl Splitting {
         match *self {}
     }
 
-    pub(crate) fn forecast(&self, _: Option<Time>) -> Option<(Time, String)> {
+    pub(crate) fn forecast(&mut self) -> Option<String> {
         match *self {}
     }
 
@@ -34,7 +34,15 @@ impl Splitting {
         match *self {}
     }
 
-    pub(crate) fn decide(&mut self, _: &[CoreJobs], _: Hertz, _: Time) -> Option<Plan> {
+    pub(crate) fn look(&mut self, _: Time) -> Option<bool> {
+        match *self {}
+    }
+
+    pub(crate) fn ended(&mut self, _: TaskId, _: Time) {
+        match *self {}
+    }
+
+    pub(crate) fn decide(&mut self, _: &[CoreJobs], _: bool, _: Hertz, _: Time) -> Option<Plan> {
         match *self {}
     }
 }

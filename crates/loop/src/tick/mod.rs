@@ -263,7 +263,7 @@ impl Regulator {
         if let Some(law) = &best_effort {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
-        let splitting = split.map(|split| Splitting::new(&split, &offers)).transpose()?;
+        let splitting = split.map(|split| Splitting::new(&split, &offers, start)).transpose()?;
         let paced = offers
             .clock()
             .zip(knobs.get(KnobId::CLOCK))
@@ -315,15 +315,26 @@ impl Regulator {
         self.plan.iter().chain(split.iter().flat_map(Plan::iter)).collect()
     }
 
-    /// When [`Event::Jobs`] is due although nothing has changed, because a change came too soon after a decision.
+    /// When [`look`](Self::look) has something to do; `None`: not before an event.
     pub fn split_due(&self) -> Option<Time> {
         self.splitting.as_ref()?.due()
     }
 
-    /// The last look ahead, if it is another one than that of `known`: the time from which on it saw, and its result as
-    /// a line for the report. `None` also where the split was given.
-    pub fn split_forecast(&self, known: Option<Time>) -> Option<(Time, String)> {
-        self.splitting.as_ref()?.forecast(known)
+    /// Does a piece of a look ahead for a split, if one is due: at most 50 us, for instants at which no event waits.
+    /// Returns the `foreseen` of [`Event::Jobs`] where that is due although no job has changed: a look is at its end,
+    /// tasks come or go, or a change came too soon after a decision. Pieces are no part of the log.
+    pub fn look(&mut self, now: Time) -> Option<bool> {
+        self.splitting.as_mut()?.look(now)
+    }
+
+    /// Takes over the split of `other`, which decided before, with a look ahead that is under way.
+    pub fn take_split(&mut self, other: &mut Regulator) {
+        self.splitting = other.splitting.take();
+    }
+
+    /// Result of a look ahead for the split that was not asked for before, as a line for the report.
+    pub fn split_forecast(&mut self) -> Option<String> {
+        self.splitting.as_mut()?.forecast()
     }
 
     /// The jobs of each task in the window that was closed last, without tasks that had none.
@@ -346,10 +357,11 @@ impl Regulator {
                 return Some(Answer::Turn(Plan::of(KnobId::CLOCK, clock)));
             }
             Event::Progressed(job) => return self.pace(job).map(Answer::Turn),
-            Event::Jobs { clock, cores } => {
+            Event::Jobs { clock, cores, foreseen } => {
                 let splitting = self.splitting.as_mut()?;
-                return splitting.decide(cores, *clock, now).map(Answer::Turn);
+                return splitting.decide(cores, *foreseen, *clock, now).map(Answer::Turn);
             }
+            Event::Ended { task } => self.splitting.as_mut()?.ended(*task, now),
             Event::Spared { task, job } => {
                 if let Some(pacing) = &mut self.pacing {
                     pacing.spared(*task, *job);

@@ -2,3 +2,5 @@
 
 mod allocation;
 mod common;
+#[cfg(feature = "allocation")]
+mod look;

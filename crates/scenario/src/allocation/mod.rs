@@ -75,7 +75,7 @@ pub(crate) fn options_for(
         refill: request.refill.filter(|_| request.changes == Changes::Paying),
         gap: GAP,
     };
-    let tasks = periodic(tasks, &program_of, &programs, placement);
+    let (tasks, of) = periodic(tasks, &program_of, &programs, placement);
     settings
         .check(&programs, &tasks)
         .map_err(|error| AllocationError(format!("allocation: {error}")))?;
@@ -83,6 +83,8 @@ pub(crate) fn options_for(
         profiles,
         tasks,
         settings,
+        first: None,
+        of,
     };
     Ok((options, program_of))
 }
@@ -121,16 +123,20 @@ fn pool(programs: &Programs, cores: usize) -> Pool {
     }
 }
 
-/// The periodic tasks with profiles, on the cores where they were placed. A task without a period (its jobs follow each
-/// other) counts as always under way.
+/// The periodic tasks with profiles, on the cores where they were placed, and for each task of a run on Linux its index
+/// among them. A task without a period (its jobs follow each other) counts as always under way.
 fn periodic(
     tasks: &[TaskSpec],
     program_of: &[Option<usize>],
     programs: &Programs,
     placement: &Placement,
-) -> Vec<PeriodicTask> {
-    let mut all = Vec::new();
+) -> (Vec<PeriodicTask>, Vec<Option<usize>>) {
+    let (mut all, mut of) = (Vec::new(), Vec::new());
     for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {
+        for core in 0..seat.cores().len() {
+            let index = program.map(|_| all.len() + core);
+            of.extend(std::iter::repeat_n(index, spec.per_core as usize));
+        }
         let Some(program) = *program else { continue };
         let shortest = Nanos::from_secs_f64(programs.duration(program, programs.grid().all()));
         let period = spec.arrival.gap_min(shortest);
@@ -149,5 +155,5 @@ fn periodic(
             }
         }));
     }
-    all
+    (all, of)
 }

@@ -1,6 +1,5 @@
 //! Connects the allocator to the simulated machine: its state is the allocator's input, the allocator's plan its split.
 
-use punctual_allocation::policy::static_best;
 use punctual_allocation::{
     Allocator, AllocatorSettings, Base, CoreShares, Foresight, Loads, PeriodicTask, Pool, Programs, Refill,
 };
@@ -70,7 +69,7 @@ impl<'p> Decider<'p> {
         let splitter = match variant.policy {
             Policy::Vc2m(leftovers) => Splitter::Fixed(CoreShares::side_by_side(vc2m(&loads(), POOL, leftovers))),
             Policy::DnaPaper | Policy::DadnaPaper => {
-                let plan = CoreShares::side_by_side(static_best(&loads(), POOL));
+                let plan = Base::StaticBest.split(&loads(), POOL);
                 let knows_deadlines = variant.policy == Policy::DadnaPaper;
                 Splitter::Paper(Box::new(PaperAllocator::new(knows_deadlines, POOL, gap, plan)))
             }
@@ -108,6 +107,7 @@ impl<'p> Decider<'p> {
         let (programs, cores, now) = (self.programs, instant.cores(), instant.now);
         let (changed, plan, due, decided) = match &mut self.splitter {
             Splitter::Ours(allocator) => {
+                allocator.look(programs, now);
                 let changed = allocator.step(programs, &cores, now).is_some();
                 (changed, allocator.plan(), allocator.due(), allocator.decided())
             }

@@ -35,7 +35,7 @@ pub fn vc2m(loads: &Loads, pool: Pool, leftovers: Leftovers) -> PerCore<Share> {
         }
     }
     let even = equal(pool, loads.cores());
-    let frugal = leftovers == Leftovers::Kept && loads.schedulable(&shares);
+    let frugal = leftovers == Leftovers::Kept && loads.largest(&shares) <= 1.0;
     if !frugal && loads.largest(&even) < loads.largest(&shares) {
         return even;
     }
@@ -132,7 +132,7 @@ mod tests {
                     let sum = |of: fn(&Share) -> u8| shares.iter().map(|share| u32::from(of(share))).sum::<u32>();
                     assert!(sum(|share| share.ways) <= 20 && sum(|share| share.partitions) <= 20);
                     assert!(shares.iter().all(|share| share.ways >= 3 && share.partitions >= 1));
-                    assert!(loads.schedulable(&shares) || loads.largest(&shares) <= loads.largest(&even));
+                    assert!(loads.largest(&shares) <= 1.0 || loads.largest(&shares) <= loads.largest(&even));
                     if leftovers == Leftovers::HandedOut {
                         assert!(loads.largest(&shares) <= loads.largest(&even));
                     }

@@ -25,9 +25,7 @@ fn foreseen(case: &Case, programs: &Programs, work: u64, work_max: u64) -> Fores
     let settings = settings(case, Base::Ahead);
     let none: Vec<_> = (0..case.machine.cores).map(|_| None).collect();
     let refill = settings.refill.unwrap();
-    let splits = Ahead::splits(programs, &case.tasks, &settings, Time::ZERO);
-    let from = (programs, &splits[..]);
-    let mut ahead = Ahead::new(from, &case.tasks, (&settings, refill), None, &none, Time::ZERO).within(work_max);
+    let mut ahead = Ahead::new(programs, &case.tasks, (&settings, refill), None, &none, Time::ZERO).within(work_max);
     loop {
         if let Some(forecast) = ahead.advance(programs, work) {
             return forecast;
@@ -136,6 +134,7 @@ fn a_task_that_comes_changes_the_base() {
             &case.tasks,
             longest * 12,
             |instant: &Instant| {
+                allocator.look(&programs, instant.now);
                 allocator.step(&programs, &instant.cores(), instant.now);
                 SplitAnswer {
                     slices: Some(slices(allocator.plan())),

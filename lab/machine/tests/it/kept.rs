@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use punctual_allocation::hysteresis::{Aim, Keeper};
-use punctual_allocation::policy::static_fewest;
 use punctual_allocation::{
-    CoreShares, Grid, Loads, Objective, PeriodicTask, Phase, Pool, Profile, Programs, RateTable, Refill as Cost, Share,
+    Base, CoreShares, Grid, Loads, Objective, PeriodicTask, Phase, Pool, Profile, Programs, RateTable, Refill as Cost,
+    Share,
 };
 use punctual_machine::split::run;
 use punctual_sim::split::{Instant, Refill, RunnableProfile, Slice, SplitModel, slices};
@@ -123,7 +123,7 @@ pub fn case(seed: u64) -> Case {
     }
     let pool = Pool { grid, least, idle };
     let base = match random.random_bool(0.5) {
-        true => CoreShares::side_by_side(static_fewest(&Loads::new(&compiled(&programs), &tasks, cores), pool)),
+        true => Base::StaticFewest.split(&Loads::new(&compiled(&programs), &tasks, cores), pool),
         false => base,
     };
     Case {

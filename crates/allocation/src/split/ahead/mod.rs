@@ -9,26 +9,30 @@
 //! [`HORIZON`] and [`PERIODS`] of its longest period. Taken is the candidate with the fewest late jobs by weight; among
 //! equals the one of the least sum of response times; among those the first, so that nothing is lent in vain.
 //!
-//! **Bound.** A unit of work is one event of the model; a decision of the rule counts as `DECISION` units. Candidates
-//! advance in `STEPS` steps, the one that is behind first. At [`WORK_MAX`] units the looking ahead ends, and the last
-//! step counts that all have done. Pieces of any size ([`Ahead::advance`]) have one result while the clock stands.
+//! **Bound.** A unit of work is one event of the model; a decision of the rule counts as `DECISION` units, and finding
+//! the splits is counted likewise. Candidates advance in `STEPS` steps, the one that is behind first. At [`WORK_MAX`]
+//! units of the model the looking ahead ends, and the last step counts that all have done. Pieces of any size
+//! ([`Ahead::advance`]) have one result, so that a replay needs none.
 //!
 //! **Not foreseen**: jobs that come later than their period says, or compute less than their profile; tasks without a
-//! profile; the store's updates and locks. The clock is the full one at the start of a run, and later the one in force.
+//! profile; the store's updates and locks. The clock is the full one at the start of a run, and later that at the
+//! begin of the look.
 
+mod candidates;
 mod model;
 
 use std::fmt;
 
 use punctual_units::{Nanos, Time};
 
+use candidates::Candidates;
 pub use model::JobCounts;
 use model::Model;
 
 use crate::allocator::{CoreShares, aim};
 use crate::hysteresis::{Keeper, Refill};
-use crate::policy::{Loads, PeriodicTask, equal, static_best, static_fewest, static_overload};
-use crate::pool::{PerCore, Pool};
+use crate::policy::{PeriodicTask, equal};
+use crate::pool::PerCore;
 use crate::programs::Programs;
 use crate::running::RunningJob;
 use crate::settings::{AllocatorSettings, Base};
@@ -41,6 +45,8 @@ pub const PERIODS: u64 = 3;
 pub const WORK_MAX: u64 = 5_000_000;
 /// Units of work of a decision, beside one for each job that waits.
 const DECISION: u64 = 16;
+/// Units of work of beginning a candidate, and jobs beside which a count of one takes a unit.
+const BEGIN: u64 = 32;
 /// Most jobs that a model keeps; further ones count as late at once.
 const AHEAD_JOBS_MAX: usize = 4096;
 /// Steps in which the candidates advance side by side.
@@ -108,6 +114,11 @@ impl fmt::Display for Foresight {
     }
 }
 
+/// The tasks that release jobs at `now`.
+pub(crate) fn active(tasks: &[PeriodicTask], now: Time) -> Vec<PeriodicTask> {
+    tasks.iter().filter(|task| task.is_active(now)).copied().collect()
+}
+
 /// The task set under one candidate.
 #[derive(Clone, Debug)]
 struct Run {
@@ -123,6 +134,15 @@ struct Run {
 /// A look ahead, under way.
 #[derive(Clone, Debug)]
 pub struct Ahead {
+    settings: AllocatorSettings,
+    refill: Refill,
+    /// The machine at the begin, and the split in force.
+    model: Model,
+    in_force: Option<CoreShares>,
+    slowdown: f64,
+    /// Finds the splits; `None`: they are found.
+    candidates: Option<Candidates>,
+    splits: Vec<(Base, CoreShares)>,
     runs: Vec<Run>,
     /// Index of the candidate that advances.
     at: usize,
@@ -133,70 +153,30 @@ pub struct Ahead {
     work_max: u64,
 }
 
-impl Base {
-    /// The split of `loads`; that of [`Base::Ahead`] is where it starts before anything is known.
-    pub fn split(self, loads: &Loads, pool: Pool) -> CoreShares {
-        CoreShares::side_by_side(match self {
-            Base::Even => equal(pool, loads.cores()),
-            Base::StaticBest => static_best(loads, pool),
-            Base::StaticOverload => static_overload(loads, pool),
-            Base::StaticFewest | Base::Ahead => static_fewest(loads, pool),
-        })
-    }
-}
-
 impl Ahead {
-    /// The static splits of the tasks that release jobs at `now`, each once: some hundred microseconds each.
-    pub fn splits(
-        programs: &Programs,
-        tasks: &[PeriodicTask],
-        settings: &AllocatorSettings,
-        now: Time,
-    ) -> Vec<(Base, CoreShares)> {
-        let tasks: Vec<PeriodicTask> = tasks.iter().filter(|task| task.is_active(now)).copied().collect();
-        let loads = Loads::new(programs, &tasks, settings.cores);
-        let mut splits: Vec<(Base, CoreShares)> = Vec::new();
-        for base in SPLITS {
-            let plan = base.split(&loads, settings.pool);
-            if !splits.iter().any(|(_, other)| *other == plan) {
-                splits.push((base, plan));
-            }
-        }
-        splits
-    }
-
     /// Looks ahead from `now`, with the jobs that are on `cores` and the split `in_force` (`None`: the candidate's),
-    /// for the tasks that release jobs then, from `splits`. `settings` are checked; gained ways cost `refill`.
+    /// for those of `tasks` that release jobs then. `settings` are checked; gained ways cost `refill`.
     pub fn new(
-        (programs, splits): (&Programs, &[(Base, CoreShares)]),
+        programs: &Programs,
         tasks: &[PeriodicTask],
         (settings, refill): (&AllocatorSettings, Refill),
         in_force: Option<&CoreShares>,
         cores: &[Option<RunningJob<'_>>],
         now: Time,
     ) -> Ahead {
-        let AllocatorSettings { pool, gap, .. } = *settings;
-        let tasks: Vec<PeriodicTask> = tasks.iter().filter(|task| task.is_active(now)).copied().collect();
-        let run = |(base, plan): &(Base, CoreShares), lends: bool| {
-            let in_force = in_force.unwrap_or(plan);
-            let mut model = Model::new(&tasks, cores, in_force, (refill, gap), now);
-            if !lends {
-                model.hand_out(plan);
-            }
-            let keeper = || Keeper::new(plan.clone(), pool, refill, aim(settings.policy), gap);
-            Run {
-                base: *base,
-                plan: plan.clone(),
-                keeper: lends.then(|| Box::new(keeper().going_on(in_force.clone(), programs, cores, now))),
-                model,
-                marks: Vec::new(),
-            }
-        };
-        let fixed = splits.iter().map(|split| run(split, false));
-        let runs = fixed.chain(splits.iter().map(|split| run(split, true))).collect();
+        let tasks = active(tasks, now);
         let longest = tasks.iter().map(|task| task.period).max().unwrap_or_default();
+        let AllocatorSettings { pool, gap, .. } = *settings;
+        let any = CoreShares::side_by_side(equal(pool, settings.cores));
         Ahead {
-            runs,
+            candidates: Some(Candidates::new(&tasks, pool, settings.cores)),
+            settings: *settings,
+            refill,
+            model: Model::new(&tasks, cores, in_force.unwrap_or(&any), (refill, gap), now),
+            in_force: in_force.cloned(),
+            slowdown: programs.slowdown(),
+            splits: Vec::new(),
+            runs: Vec::new(),
             at: 0,
             begun: now,
             step: Nanos(HORIZON.max(Nanos(longest.0.saturating_mul(PERIODS))).0 / STEPS),
@@ -211,24 +191,66 @@ impl Ahead {
         Ahead { work_max, ..self }
     }
 
-    /// Does `work` units, or an event more, and returns the result once there is one.
-    pub fn advance(&mut self, programs: &Programs, work: u64) -> Option<Foresight> {
-        let until = self.work.saturating_add(work).min(self.work_max);
-        loop {
+    /// [`Programs::slowdown`] at the begin, which holds for the whole look.
+    pub fn slowdown(&self) -> f64 {
+        self.slowdown
+    }
+
+    /// Does about `left` units of work, and returns the result once there is one. `programs` are as at the begin.
+    pub fn advance(&mut self, programs: &Programs, mut left: u64) -> Option<Foresight> {
+        while left > 0 {
+            if let Some(candidates) = &mut self.candidates {
+                self.splits = candidates.advance(programs, &mut left)?;
+                self.candidates = None;
+                continue;
+            }
+            let lends = usize::from(self.settings.base == Base::Ahead);
+            if self.runs.len() < self.splits.len() * (1 + lends) {
+                self.runs.push(self.begin(programs, self.runs.len()));
+                left = left.saturating_sub(BEGIN);
+                continue;
+            }
             let run = &mut self.runs[self.at];
             let end = self.begun + self.step * (run.marks.len() as u64 + 1);
-            while run.model.now() < end {
-                if self.work >= until {
-                    return (self.work >= self.work_max).then(|| self.result());
+            if run.model.now() < end {
+                if self.work >= self.work_max {
+                    return Some(self.result());
                 }
-                self.work += run.pass(programs, end);
+                let work = run.pass(programs, end);
+                (self.work, left) = (self.work + work, left.saturating_sub(work));
+                continue;
             }
-            run.mark();
+            run.marks.push(run.model.counts().collect());
+            left = left.saturating_sub(1 + run.model.jobs() as u64 / BEGIN);
             let behind = (0..self.runs.len()).min_by_key(|&run| self.runs[run].marks.len());
             self.at = behind.unwrap_or(0);
             if self.runs[self.at].marks.len() as u64 >= STEPS {
                 return Some(self.result());
             }
+        }
+        None
+    }
+
+    /// Begins with a candidate: first the splits as they are, then each with lending.
+    fn begin(&self, programs: &Programs, number: usize) -> Run {
+        let AllocatorSettings { pool, gap, policy, .. } = self.settings;
+        let (base, plan) = &self.splits[number % self.splits.len()];
+        let lends = number >= self.splits.len();
+        let cores: PerCore<Option<RunningJob<'_>>> = self.model.running().collect();
+        let in_force = self.in_force.as_ref().unwrap_or(plan);
+        let mut model = self.model.clone();
+        match &self.in_force {
+            None => model.begin_with(plan),
+            Some(_) if !lends => model.hand_out(plan),
+            Some(_) => {}
+        }
+        let keeper = || Keeper::new(plan.clone(), pool, self.refill, aim(policy), gap);
+        Run {
+            base: *base,
+            plan: plan.clone(),
+            keeper: lends.then(|| Box::new(keeper().going_on(in_force.clone(), programs, &cores, self.begun))),
+            model,
+            marks: Vec::new(),
         }
     }
 
@@ -285,8 +307,7 @@ impl Run {
         self.model.pass(programs, end);
         work
     }
-
-    fn mark(&mut self) {
-        self.marks.push(self.model.counts().collect());
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,6 +155,12 @@ impl Model {
         self.cores.iter().map(|core| core.jobs.len() - core.head).sum()
     }
 
+    /// Gives each core what `plan` says, with all ways filled.
+    pub fn begin_with(&mut self, plan: &CoreShares) {
+        self.hand_out(plan);
+        self.cores.iter_mut().for_each(|core| core.cold = 0.0);
+    }
+
     /// Gives each core what `plan` says; ways that are new to a core are cold.
     pub fn hand_out(&mut self, plan: &CoreShares) {
         for ((core, share), mask) in self.cores.iter_mut().zip(&plan.shares).zip(&plan.masks) {

@@ -7,7 +7,7 @@
 //! splits that starve a core, because the change that would free it no longer pays.
 //!
 //! **Terms.** The *base* is a split that never changes: of periodic tasks the one that overloads the fewest cores
-//! ([`static_fewest`](crate::policy::static_fewest)). Jobs run earliest deadline first on each core. W(d) is the work
+//! ([`Base::StaticFewest`](crate::Base::StaticFewest)). Jobs run earliest deadline first on each core. W(d) is the work
 //! on a core that is due by d, in seconds under the base share. The core's *lead* is how much less of this work is left
 //! in the real run than in a replay of the base, at the deadline where the difference is least ([`Shadow`]); its *debt*
 //! is the time to have the base's ways back and full, at the base's bandwidth: its cold bytes, and those of the base's

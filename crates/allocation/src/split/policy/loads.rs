@@ -94,6 +94,12 @@ impl PeriodicTask {
     }
 }
 
+/// The tasks by which static splits are found: those with a weight, or all where none has one.
+pub(crate) fn counted(tasks: &[PeriodicTask]) -> impl Iterator<Item = &PeriodicTask> {
+    let weighed = tasks.iter().any(|task| task.weight > 0.0);
+    tasks.iter().filter(move |task| !weighed || task.weight > 0.0)
+}
+
 /// The utilisation of each core under each share: the sum over its tasks of WCET(share) / window. A core keeps all
 /// deadlines under EDF if this is at most 1; exactly then, where deadlines are periods.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,16 +115,23 @@ impl Loads {
     /// # Panics
     /// If a task is on a core, or of a program, that does not exist.
     pub fn new(programs: &Programs, tasks: &[PeriodicTask], cores: usize) -> Loads {
-        let grid = programs.grid();
-        let mut loads = vec![vec![0.0; grid.len()]; cores];
-        let weighed = tasks.iter().any(|task| task.weight > 0.0);
-        for task in tasks.iter().filter(|task| !weighed || task.weight > 0.0) {
-            let window = task.window().as_secs_f64();
-            for (load, share) in loads[task.core].iter_mut().zip(grid.shares()) {
-                *load += programs.duration(task.program, share) / window;
-            }
+        let mut loads = Loads::none(programs.grid(), cores);
+        counted(tasks).for_each(|task| loads.add(programs, task));
+        loads
+    }
+
+    /// The loads of no task.
+    pub(crate) fn none(grid: Grid, cores: usize) -> Loads {
+        let cores = vec![vec![0.0; grid.len()]; cores];
+        Loads { grid, cores }
+    }
+
+    /// Adds the load of `task`.
+    pub(crate) fn add(&mut self, programs: &Programs, task: &PeriodicTask) {
+        let window = task.window().as_secs_f64();
+        for (load, share) in self.cores[task.core].iter_mut().zip(self.grid.shares()) {
+            *load += programs.duration(task.program, share) / window;
         }
-        Loads { grid, cores: loads }
     }
 
     /// How many cores there are.
@@ -134,11 +147,6 @@ impl Loads {
     /// The largest utilisation of any core under `shares`.
     pub fn largest(&self, shares: &[Share]) -> f64 {
         self.each(shares).fold(0.0, f64::max)
-    }
-
-    /// Whether all cores keep all deadlines under `shares`, by the WCETs.
-    pub fn schedulable(&self, shares: &[Share]) -> bool {
-        self.largest(shares) <= 1.0
     }
 
     /// The utilisation of each core under `shares`.

@@ -1,7 +1,7 @@
 //! Policies that decide each core's share, one file each.
 //!
-//! **Static** policies split once, from the utilisation of each core ([`Loads`]): [`equal`], [`static_best`],
-//! [`static_overload`], [`static_fewest`]. **Dynamic** policies split anew whenever a core changes its job or its
+//! **Static** policies split once, from the utilisation of each core ([`Loads`]): [`equal`], and those of `statics`.
+//! **Dynamic** policies split anew whenever a core changes its job or its
 //! phase: [`dna`], [`dadna`] and [`Exact`]. They give each core only what raises its rate: partitions from which no
 //! core gains stay spare, and [`crate::Allocator`] leaves them where they were.
 //!
@@ -11,12 +11,10 @@ mod dadna;
 mod dna;
 mod equal;
 mod exact;
-mod loads;
-mod optimum;
+pub(crate) mod loads;
+pub(crate) mod optimum;
 mod rescue;
-mod static_best;
-mod static_fewest;
-mod static_overload;
+mod statics;
 pub(crate) mod surface;
 
 pub use dadna::dadna;
@@ -26,9 +24,6 @@ pub use exact::{Exact, PAIR_BYTES_MAX};
 pub use loads::{Loads, PeriodicTask};
 pub(crate) use rescue::{Outlook, rescued};
 use serde::{Deserialize, Serialize};
-pub use static_best::static_best;
-pub use static_fewest::static_fewest;
-pub use static_overload::static_overload;
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -42,11 +37,11 @@ punctual_units::named! {
     pub enum Policy by name {
         /// Every core the same, once.
         Equal = "equal",
-        /// The static split with the least largest utilisation, by exhaustion: [`static_best`].
+        /// The static split with the least largest utilisation, by exhaustion.
         StaticBest = "static-best",
-        /// The static split of the least total overload, by exhaustion: [`static_overload`].
+        /// The static split of the least total overload, by exhaustion.
         StaticOverload = "static-overload",
-        /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
+        /// The static split that overloads the fewest cores, by exhaustion.
         StaticFewest = "static-fewest",
         /// [`dna`]: one partition at a time to the largest average gain.
         Dna = "dna",

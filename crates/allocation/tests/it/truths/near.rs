@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_allocation::policy::{Exact, Loads, dna, equal, static_best, summed};
+use punctual_allocation::policy::{Exact, Loads, dna, equal, summed};
 use punctual_allocation::profile::{ProfileOptions, load};
-use punctual_allocation::{Grid, Objective, PerCore, PeriodicTask, Pool, Programs, RunningJob, Share};
+use punctual_allocation::{Base, Grid, Objective, PerCore, PeriodicTask, Pool, Programs, RunningJob, Share};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -71,7 +71,9 @@ fn ratios(programs: &Programs) -> [f64; 3] {
         let splits: [PerCore<Share>; 3] = [
             dna(programs, Pool::PAPER, &cores),
             even.clone(),
-            static_best(&Loads::new(programs, &tasks, CORES), Pool::PAPER),
+            Base::StaticBest
+                .split(&Loads::new(programs, &tasks, CORES), Pool::PAPER)
+                .shares,
         ];
         let best = summed(programs, &cores, &exact.decide(programs, &cores)) as f64;
         for (sum, shares) in sums.iter_mut().zip(&splits) {

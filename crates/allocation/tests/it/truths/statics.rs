@@ -1,8 +1,8 @@
 //! Splits that never change.
 
 use proptest::prelude::*;
-use punctual_allocation::policy::{equal, static_best, static_fewest};
-use punctual_allocation::{Loads, PeriodicTask, Pool, Share};
+use punctual_allocation::policy::equal;
+use punctual_allocation::{Base, Loads, PeriodicTask, Pool, Share};
 use punctual_units::Nanos;
 
 use crate::truths::common::{POOL, every_split, keeps_to_the_pool, programs};
@@ -17,7 +17,7 @@ proptest! {
     #[test]
     fn static_best_is_brute_force(programs in programs(), tasks in tasks()) {
         let loads = Loads::new(&programs, &tasks, 3);
-        let shares = static_best(&loads, POOL);
+        let shares = Base::StaticBest.split(&loads, POOL).shares;
         keeps_to_the_pool(POOL, &[true; 3], &shares)?;
         let mut best = (f64::INFINITY, f64::INFINITY);
         every_split(&[true; 3], &mut |shares| {
@@ -33,7 +33,7 @@ proptest! {
     #[test]
     fn static_fewest_is_brute_force(programs in programs(), tasks in tasks()) {
         let loads = Loads::new(&programs, &tasks, 3);
-        let shares = static_fewest(&loads, POOL);
+        let shares = Base::StaticFewest.split(&loads, POOL).shares;
         keeps_to_the_pool(POOL, &[true; 3], &shares)?;
         let value = |shares: &[Share]| {
             let overloaded = loads.each(shares).filter(|load| *load > 1.0).count();
@@ -49,7 +49,7 @@ proptest! {
         prop_assert_eq!(found.0, best.0);
         // The sum is found beside a million for each overloaded core.
         prop_assert!((found.1 - best.1).abs() <= 1e-9 * (1e6 * (1.0 + best.0 as f64)).max(best.1));
-        let least_largest = loads.each(&static_best(&loads, POOL)).filter(|load| *load > 1.0).count();
+        let least_largest = loads.each(&Base::StaticBest.split(&loads, POOL).shares).filter(|load| *load > 1.0).count();
         prop_assert!(found.0 <= least_largest);
     }
 

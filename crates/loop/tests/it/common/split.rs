@@ -32,6 +32,8 @@ pub fn split(policy: Policy, refill: Option<Refill>) -> SplitOptions {
             refill,
             gap: Nanos::ZERO,
         },
+        first: None,
+        of: Vec::new(),
     }
 }
 
@@ -51,5 +53,6 @@ pub fn jobs(number: u64, now: Time) -> Event {
     Event::Jobs {
         clock: Hertz::from_mhz(2000),
         cores: vec![job(0, if number.is_multiple_of(2) { 0.1 } else { 0.6 }), job(1, 0.5)],
+        foreseen: false,
     }
 }
