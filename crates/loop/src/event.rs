@@ -84,7 +84,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         foreseen: bool,
     },
-    /// A task has ended while the run goes on.
+    /// A task has ended while the run goes on. Nothing sends it yet.
     Ended { task: TaskId },
     /// Time to decide: the sampling period is over, or a job ended where the loop steps at every job, or should have
     /// ended.

@@ -109,7 +109,7 @@ pub struct Allocator {
     forecast: Option<Foresight>,
 }
 
-/// Units of work in a piece of a look ahead: below 50 us.
+/// Units of work in a piece of a look ahead: mostly below 50 us, more where many jobs wait.
 pub(crate) const PIECE: u64 = 32;
 /// Pieces in the gap between two decisions: the core that looks has most of its time for other work.
 const PIECES_A_GAP: u64 = 8;

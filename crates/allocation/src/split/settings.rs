@@ -47,7 +47,7 @@ punctual_units::named! {
 }
 
 impl AllocatorSettings {
-    /// What a gained way costs, where the allocator looks ahead.
+    /// Cost of a gained way, where the allocator looks ahead.
     pub(crate) fn looks(&self) -> Option<Refill> {
         let looks = matches!(self.base, Base::Ahead | Base::AheadStatic) && !self.policy.is_static();
         self.refill.filter(|_| looks)

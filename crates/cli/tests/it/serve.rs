@@ -1,5 +1,5 @@
-//! `punctual serve` as a process: kills, ends in order, files, users, TLS, tasks, and all that is bad input. What its
-//! clients are answered is tried in virtual time (`lab/cluster/tests/hosts`).
+//! `punctual serve` as a process: kills, ends in order, files, users, TLS, tasks, bad input. Answers to clients are
+//! tested in virtual time (`lab/cluster/tests/hosts`).
 
 #![cfg(target_os = "linux")]
 

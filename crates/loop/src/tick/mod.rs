@@ -320,14 +320,16 @@ impl Regulator {
         self.splitting.as_ref()?.due()
     }
 
-    /// Does a piece of a look ahead for a split, if one is due: at most 50 us, for instants at which no event waits.
+    /// Does a piece of a look ahead for a split, if one is due: a bounded count of steps in the model, mostly below
+    /// 50 us, for instants at which no event waits. A runtime on Linux does not call it yet.
     /// Returns the `foreseen` of [`Event::Jobs`] where that is due although no job has changed: a look is at its end,
     /// tasks come or go, or a change came too soon after a decision. Pieces are no part of the log.
     pub fn look(&mut self, now: Time) -> Option<bool> {
         self.splitting.as_mut()?.look(now)
     }
 
-    /// Takes over the split of `other`, which decided before, with a look ahead that is under way.
+    /// Takes over the split of `other`, which decided before, with a look ahead that is under way. For loops that are
+    /// made anew once a law is learnt.
     pub fn take_split(&mut self, other: &mut Regulator) {
         self.splitting = other.splitting.take();
     }

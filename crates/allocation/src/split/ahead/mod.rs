@@ -41,7 +41,8 @@ use crate::settings::{AllocatorSettings, Base};
 pub const HORIZON: Nanos = Nanos::from_secs(30);
 /// Periods of the rarest task to run ahead, at least.
 pub const PERIODS: u64 = 3;
-/// Most units of work of one look ahead: at most two seconds of a core.
+/// Most units of work of one look ahead: some seconds of a core. Beginning a candidate and finding the splits are not
+/// among them.
 pub const WORK_MAX: u64 = 5_000_000;
 /// Units of work of a decision, beside one for each job that waits.
 const DECISION: u64 = 16;
